@@ -1,0 +1,54 @@
+"""`Loop`: one scan, as every stage behind the hook sees it.
+
+A loop is JAX's own body jaxpr and how its arguments divide, whatever the JAX
+version calls them.  The body takes ``(*consts, *carry, *x)`` and returns
+``(*carry, *y)``; the loop takes ``(*consts, *carry, *xs)`` and returns
+``(*carry, *ys)``.  Passes go from `Loop` to `Loop`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+from jax.extend.core import ClosedJaxpr
+
+
+@dataclass(frozen=True, eq=False)
+class Loop:
+    body: ClosedJaxpr
+    num_consts: int
+    num_carry: int
+    length: int
+    reverse: bool
+    unroll: int
+    name: str  # the user's body function
+    source: str  # "file.py:12", where that function is defined
+
+    @property
+    def const_avals(self) -> list[Any]:
+        return self.body.in_avals[: self.num_consts]
+
+    @property
+    def carry_avals(self) -> list[Any]:
+        return self.body.in_avals[self.num_consts : self.num_consts + self.num_carry]
+
+    @property
+    def x_avals(self) -> list[Any]:
+        return self.body.in_avals[self.num_consts + self.num_carry :]
+
+    @property
+    def y_avals(self) -> list[Any]:
+        return self.body.out_avals[self.num_carry :]
+
+    def replace(self, **changes: Any) -> Loop:
+        return replace(self, **changes)
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.source})"
+
+
+def nbytes(avals: list[Any], times: int = 1) -> int:
+    """Bytes that `times` values of each of these types hold together."""
+    return times * sum(prod(a.shape) * a.dtype.itemsize for a in avals)
