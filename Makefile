@@ -1,0 +1,58 @@
+# Everything runs from a virtual environment of its own, made on first use, one for
+# each Python version. PYTHON=python3.12 chooses another Python than the one found.
+
+.DEFAULT_GOAL := help
+.PHONY: help demo setup lint test test-matrix test-newest test-jax fuzz bench clean
+
+ifeq ($(PYTHON),)
+override PYTHON := $(shell sh scripts/pythons.sh default)
+endif
+print_version := 'import sys; print("%d.%d" % sys.version_info[:2])'
+version := $(if $(PYTHON),$(shell $(PYTHON) -c $(print_version)))
+venv := .venv/$(version)
+bin := $(venv)/bin
+ready := $(venv)/ready
+
+help: ## what there is to make
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | \
+	  awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+demo: setup ## ordinary JAX loops under stock JAX and under onescan: a table and a plot
+	$(bin)/onescan demo
+
+setup: $(ready) ## the virtual environment, pinned dependencies and the package
+
+$(ready): requirements.txt pyproject.toml
+	@$(or $(PYTHON),false) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "onescan needs Python 3.11 or newer: make PYTHON=python3.12 ..."; exit 1; }
+	$(PYTHON) -m venv $(venv)
+	$(bin)/python -m pip install -q -r requirements.txt
+	$(bin)/python -m pip install -q --no-deps --no-build-isolation -e .
+	@touch $@
+
+lint: setup ## ruff and the type checker
+	$(bin)/ruff check .
+	$(bin)/ruff format --check .
+	$(bin)/basedpyright --pythonpath $(bin)/python
+
+test: lint ## lint and the test suite
+	$(bin)/python -m pytest -n 2
+
+test-matrix: ## the suite on every supported Python of this machine
+	@set -e; for python in $$(sh scripts/pythons.sh all); do \
+	  echo "== $$python"; $(MAKE) --no-print-directory test PYTHON=$$python; done
+
+test-newest: ## the suite on the newest supported Python of this machine
+	@$(MAKE) --no-print-directory test PYTHON=$$(sh scripts/pythons.sh newest)
+
+test-jax: setup ## JAX's own scan tests with onescan installed, against stock JAX
+	$(bin)/python scripts/jax_tests.py
+
+fuzz: setup ## many more random loops than the test suite tries
+	$(bin)/python -m pytest -n 2 --hypothesis-profile=fuzz -m hypothesis
+
+bench: setup ## benchmarks against stock JAX
+	$(bin)/python benchmarks/run.py
+
+clean: ## remove everything that make made
+	rm -rf .venv build
