@@ -23,6 +23,10 @@ class EngineError(ScanError, RuntimeError):
     """A loop was left to XLA although ``engine("native")`` or strict asked for more."""
 
 
+class CompilerError(ScanError, RuntimeError):
+    """LLVM refused the code of a kernel: a fault of onescan, never of the user."""
+
+
 class CheckError(ScanError, AssertionError):
     """The native engine and XLA disagree beyond rounding."""
 
