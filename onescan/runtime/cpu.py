@@ -92,7 +92,10 @@ def code(kernel: Kernel) -> Code:
     with _lock:
         if name not in _codes:
             addresses = compiler.link(
-                name, text, ["handler", "kernel"], imports=handler.runtime()
+                name,
+                text,
+                ["handler", "kernel"],
+                imports={"onescan_run": handler.runtime()},
             )
             capsule = jax.ffi.pycapsule(addresses["handler"])
             jax.ffi.register_ffi_target(name, capsule, platform="cpu")
@@ -104,7 +107,7 @@ def _text(kernel: Kernel) -> str:
     module = kernel.module
     module.triple = compiler.triple()
     module.data_layout = compiler.data_layout()
-    grain = kernel.grain if kernel.threads else kernel.tiles
+    grain = max(1, kernel.grain if kernel.threads else kernel.tiles)
     return str(module) + handler.handler_text(
         kernel.num_operands, kernel.num_results, kernel.tiles, grain
     )

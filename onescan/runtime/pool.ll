@@ -2,22 +2,43 @@
 ; linked once per process, shared by every kernel.
 ;
 ; A kernel is `void (ptr buffers, i64 first, i64 last)`; its own module holds only a
-; four-line handler that calls @onescan_run with its constants (handler.py).
+; four-line handler that calls @onescan_run with its constants (handler.py, which also
+; defines @pause for the processor at hand).
+;
 ; The structs are those of XLA's FFI (xla/ffi/api/c_api.h, version 0.3), cut off after
 ; the last field that is read; XLA only ever appends fields.
 
-%Version = type { i64, ptr, i32, i32 }              ; size, extensions, major, minor
-%Metadata = type { i64, %Version, i32 }             ; size, version, traits
-%Extension = type { i64, i32, ptr, ptr }            ; size, type, next, metadata
-%Buffers = type { i64, ptr, i64, ptr, ptr }         ; size, ext., count, types, buffers
-%CallFrame = type { i64, ptr, ptr, ptr, i32, %Buffers, %Buffers }
-                              ; size, ext., api, context, stage, operands, results
-%Buffer = type { i64, ptr, i32, ptr }               ; size, extensions, dtype, data
+%Version = type { i64, ptr, i32, i32 }            ; size, extensions, major, minor
+%Metadata = type { i64, %Version, i32 }           ; size, version, traits
+%Extension = type { i64, i32, ptr, ptr }          ; size, type, next, metadata
+%Buffer = type { i64, ptr, i32, ptr }             ; size, extensions, dtype, data
+%List = type { i64, ptr, i64, ptr, ptr }          ; size, extensions, count, types, items
+%CallFrame = type { i64, ptr, ptr, ptr, i32, %List, %List }
+                            ; size, extensions, api, context, stage, operands, results
+%Api = type { i64, ptr, %Version, ptr, [14 x ptr] }
+                            ; size, extensions, version, internal, functions
+%Destroy = type { i64, ptr, ptr }                 ; size, extensions, error
+%Schedule = type { i64, ptr, ptr, ptr, ptr }      ; size, extensions, context, task, data
+%NumThreads = type { i64, ptr, ptr, ptr }         ; size, extensions, context, result
 
-; The only calls that carry this extension type ask who we are.
-@METADATA = internal constant i32 1
+; One call of a kernel whose tiles several threads take in chunks.  Every thread that
+; holds a pointer to the job is counted in `references`, and the last one frees it: a
+; helper that XLA starts late, after the call has returned, finds no chunk left and
+; touches nothing but the job.  `next` has a cache line to itself.
+%Job = type { i64, [56 x i8], i64, i64, ptr, i64, i64, [0 x ptr] }
+                            ; next, -, done, references, kernel, tiles, chunk, buffers
 
-; void* handler(XLA_FFI_CallFrame*): null is success.
+; The threads one call may use; set by handler.py, 1 in a forked child, where XLA's
+; pool has no threads.
+@onescan_cores = global i64 1
+
+declare ptr @malloc(i64)
+declare void @free(ptr)
+declare i32 @sched_yield()
+declare i64 @llvm.umin.i64(i64, i64)
+declare i64 @llvm.umax.i64(i64, i64)
+
+; The handler of XLA's FFI, with the constants of one kernel.  Null is success.
 define ptr @onescan_run(ptr %frame, ptr %kernel, i64 %operands, i64 %results,
                         i64 %tiles, i64 %grain) nounwind {
 entry:
@@ -26,11 +47,10 @@ entry:
   %plain = icmp eq ptr %extension, null
   br i1 %plain, label %call, label %extended
 
-extended:
+extended:                       ; type 1: XLA asks who we are, and calls nothing
   %type.at = getelementptr %Extension, ptr %extension, i32 0, i32 1
   %type = load i32, ptr %type.at
-  %metadata.type = load i32, ptr @METADATA
-  %handshake = icmp eq i32 %type, %metadata.type
+  %handshake = icmp eq i32 %type, 1
   br i1 %handshake, label %metadata, label %call
 
 metadata:                       ; version 0.1: accepted by every XLA that has the FFI
@@ -47,20 +67,249 @@ metadata:                       ; version 0.1: accepted by every XLA that has th
   ret ptr null
 
 call:
+  %chunks = udiv i64 %tiles, %grain
+  %cores = load i64, ptr @onescan_cores
+  %useful = call i64 @llvm.umin.i64(i64 %chunks, i64 %cores)
+  %worth = icmp ugt i64 %useful, 1
+  br i1 %worth, label %ask, label %serial
+
+ask:
+  %pool = call i64 @num_threads(ptr %frame)
+  %workers = call i64 @llvm.umin.i64(i64 %useful, i64 %pool)
+  %several = icmp ugt i64 %workers, 1
+  br i1 %several, label %threaded, label %serial
+
+serial:
   %count = add i64 %operands, %results
   %buffers = alloca ptr, i64 %count
-  %operand.list.at = getelementptr %CallFrame, ptr %frame, i32 0, i32 5, i32 4
-  %operand.list = load ptr, ptr %operand.list.at
-  call void @data_pointers(ptr %buffers, ptr %operand.list, i64 %operands)
-  %result.list.at = getelementptr %CallFrame, ptr %frame, i32 0, i32 6, i32 4
-  %result.list = load ptr, ptr %result.list.at
-  %rest = getelementptr ptr, ptr %buffers, i64 %operands
-  call void @data_pointers(ptr %rest, ptr %result.list, i64 %results)
+  call void @collect(ptr %buffers, ptr %frame, i64 %operands, i64 %results)
   call void %kernel(ptr %buffers, i64 0, i64 %tiles)
+  ret ptr null
+
+threaded:
+  call void @run_threaded(ptr %frame, ptr %kernel, i64 %operands, i64 %results,
+                          i64 %tiles, i64 %grain, i64 %workers)
   ret ptr null
 }
 
-; Copies the data pointer of each of `count` XLA buffers.
+; The caller does its share, and then waits for chunks that a helper has begun, never
+; for a helper to begin: so it cannot deadlock, however busy the pool is and whichever
+; thread the caller is on.
+define internal void @run_threaded(
+    ptr %frame, ptr %kernel, i64 %operands, i64 %results, i64 %tiles, i64 %grain,
+    i64 %workers) nounwind {
+entry:
+  %count = add i64 %operands, %results
+  %end = getelementptr %Job, ptr null, i32 0, i32 7, i64 %count
+  %bytes = ptrtoint ptr %end to i64
+  %job = call ptr @malloc(i64 %bytes)
+  %next.at = getelementptr %Job, ptr %job, i32 0, i32 0
+  store i64 0, ptr %next.at
+  %done.at = getelementptr %Job, ptr %job, i32 0, i32 2
+  store i64 0, ptr %done.at
+  %references.at = getelementptr %Job, ptr %job, i32 0, i32 3
+  store i64 %workers, ptr %references.at
+  %kernel.at = getelementptr %Job, ptr %job, i32 0, i32 4
+  store ptr %kernel, ptr %kernel.at
+  %tiles.at = getelementptr %Job, ptr %job, i32 0, i32 5
+  store i64 %tiles, ptr %tiles.at
+  ; Four chunks each, so that a thread that comes late or is slow costs little.
+  %parts = shl i64 %workers, 2
+  %parts.less = sub i64 %parts, 1
+  %rounded = add i64 %tiles, %parts.less
+  %share = udiv i64 %rounded, %parts
+  %chunk = call i64 @llvm.umax.i64(i64 %share, i64 %grain)
+  %chunk.at = getelementptr %Job, ptr %job, i32 0, i32 6
+  store i64 %chunk, ptr %chunk.at
+  %buffers = getelementptr %Job, ptr %job, i32 0, i32 7
+  call void @collect(ptr %buffers, ptr %frame, i64 %operands, i64 %results)
+  br label %schedule
+
+schedule:
+  %helper = phi i64 [ 1, %entry ], [ %helper.next, %schedule ]
+  call void @schedule(ptr %frame, ptr %job)
+  %helper.next = add i64 %helper, 1
+  %more = icmp ult i64 %helper.next, %workers
+  br i1 %more, label %schedule, label %work
+
+work:
+  call void @work(ptr %job)
+  br label %wait
+
+wait:
+  %waited = phi i64 [ 0, %work ], [ %waited.next, %spin ], [ %waited.next, %yield ]
+  %waited.next = add i64 %waited, 1
+  %done = load atomic i64, ptr %done.at acquire, align 8
+  %finished = icmp eq i64 %done, %tiles
+  br i1 %finished, label %return, label %again
+
+again:
+  %patient = icmp ult i64 %waited, 1000
+  br i1 %patient, label %spin, label %yield
+
+spin:
+  call void @pause()
+  br label %wait
+
+yield:
+  call i32 @sched_yield()
+  br label %wait
+
+return:
+  call void @release(ptr %job)
+  ret void
+}
+
+; Takes chunks until none is left.
+define internal void @work(ptr %job) nounwind {
+entry:
+  %next.at = getelementptr %Job, ptr %job, i32 0, i32 0
+  %done.at = getelementptr %Job, ptr %job, i32 0, i32 2
+  %kernel.at = getelementptr %Job, ptr %job, i32 0, i32 4
+  %kernel = load ptr, ptr %kernel.at
+  %tiles.at = getelementptr %Job, ptr %job, i32 0, i32 5
+  %tiles = load i64, ptr %tiles.at
+  %chunk.at = getelementptr %Job, ptr %job, i32 0, i32 6
+  %chunk = load i64, ptr %chunk.at
+  %buffers = getelementptr %Job, ptr %job, i32 0, i32 7
+  br label %take
+
+take:
+  %first = atomicrmw add ptr %next.at, i64 %chunk monotonic
+  %left = icmp ult i64 %first, %tiles
+  br i1 %left, label %do, label %return
+
+do:
+  %stop = add i64 %first, %chunk
+  %last = call i64 @llvm.umin.i64(i64 %stop, i64 %tiles)
+  call void %kernel(ptr %buffers, i64 %first, i64 %last)
+  %size = sub i64 %last, %first
+  %before = atomicrmw add ptr %done.at, i64 %size release
+  br label %take
+
+return:
+  ret void
+}
+
+; The task that XLA runs on a thread of its pool.
+define internal void @help(ptr %job) nounwind {
+  call void @work(ptr %job)
+  call void @release(ptr %job)
+  ret void
+}
+
+define internal void @release(ptr %job) nounwind {
+entry:
+  %references.at = getelementptr %Job, ptr %job, i32 0, i32 3
+  %before = atomicrmw sub ptr %references.at, i64 1 acq_rel
+  %last = icmp eq i64 %before, 1
+  br i1 %last, label %free, label %return
+
+free:
+  call void @free(ptr %job)
+  br label %return
+
+return:
+  ret void
+}
+
+; Sends one helper to the pool; where XLA refuses, the others do its share.
+define internal void @schedule(ptr %frame, ptr %job) nounwind {
+entry:
+  %args = alloca %Schedule
+  store i64 40, ptr %args
+  %extension.at = getelementptr %Schedule, ptr %args, i32 0, i32 1
+  store ptr null, ptr %extension.at
+  %context = call ptr @context(ptr %frame)
+  %context.at = getelementptr %Schedule, ptr %args, i32 0, i32 2
+  store ptr %context, ptr %context.at
+  %task.at = getelementptr %Schedule, ptr %args, i32 0, i32 3
+  store ptr @help, ptr %task.at
+  %data.at = getelementptr %Schedule, ptr %args, i32 0, i32 4
+  store ptr %job, ptr %data.at
+  %refused = call i1 @ask(ptr %frame, i32 11, ptr %args)
+  br i1 %refused, label %drop, label %return
+
+drop:
+  call void @release(ptr %job)
+  br label %return
+
+return:
+  ret void
+}
+
+; The size of XLA's pool, 0 where there is none.
+define internal i64 @num_threads(ptr %frame) nounwind {
+entry:
+  %threads = alloca i64
+  store i64 0, ptr %threads
+  %context = call ptr @context(ptr %frame)
+  %none = icmp eq ptr %context, null
+  br i1 %none, label %return, label %query
+
+query:
+  %args = alloca %NumThreads
+  store i64 32, ptr %args
+  %extension.at = getelementptr %NumThreads, ptr %args, i32 0, i32 1
+  store ptr null, ptr %extension.at
+  %context.at = getelementptr %NumThreads, ptr %args, i32 0, i32 2
+  store ptr %context, ptr %context.at
+  %result.at = getelementptr %NumThreads, ptr %args, i32 0, i32 3
+  store ptr %threads, ptr %result.at
+  %refused = call i1 @ask(ptr %frame, i32 12, ptr %args)
+  br label %return
+
+return:
+  %size = load i64, ptr %threads
+  ret i64 %size
+}
+
+; Calls one function of XLA's API; true when it answered with an error.
+define internal i1 @ask(ptr %frame, i32 %which, ptr %args) nounwind {
+entry:
+  %api.at = getelementptr %CallFrame, ptr %frame, i32 0, i32 2
+  %api = load ptr, ptr %api.at
+  %function.at = getelementptr %Api, ptr %api, i32 0, i32 4, i32 %which
+  %function = load ptr, ptr %function.at
+  %error = call ptr %function(ptr %args)
+  %well = icmp eq ptr %error, null
+  br i1 %well, label %good, label %bad
+
+good:
+  ret i1 false
+
+bad:
+  %destroy = alloca %Destroy
+  store i64 24, ptr %destroy
+  %extension.at = getelementptr %Destroy, ptr %destroy, i32 0, i32 1
+  store ptr null, ptr %extension.at
+  %error.at = getelementptr %Destroy, ptr %destroy, i32 0, i32 2
+  store ptr %error, ptr %error.at
+  %destroy.at = getelementptr %Api, ptr %api, i32 0, i32 4, i32 2
+  %destroy.function = load ptr, ptr %destroy.at
+  call void %destroy.function(ptr %destroy)
+  ret i1 true
+}
+
+define internal ptr @context(ptr %frame) nounwind {
+  %context.at = getelementptr %CallFrame, ptr %frame, i32 0, i32 3
+  %context = load ptr, ptr %context.at
+  ret ptr %context
+}
+
+; Copies the data pointers of the operands, then those of the results.
+define internal void @collect(
+    ptr %to, ptr %frame, i64 %operands, i64 %results) nounwind {
+  %operands.at = getelementptr %CallFrame, ptr %frame, i32 0, i32 5, i32 4
+  %operand.list = load ptr, ptr %operands.at
+  call void @data_pointers(ptr %to, ptr %operand.list, i64 %operands)
+  %results.at = getelementptr %CallFrame, ptr %frame, i32 0, i32 6, i32 4
+  %result.list = load ptr, ptr %results.at
+  %rest = getelementptr ptr, ptr %to, i64 %operands
+  call void @data_pointers(ptr %rest, ptr %result.list, i64 %results)
+  ret void
+}
+
 define internal void @data_pointers(ptr %to, ptr %buffers, i64 %count) nounwind {
 entry:
   %none = icmp eq i64 %count, 0
