@@ -17,9 +17,13 @@ from typing import Any
 import llvmlite
 from llvmlite import binding
 
-from onescan.errors import CompilerError
+from onescan.errors import ScanError
 
 DEFAULT_LEVEL = 2
+
+
+class CompilerError(ScanError, RuntimeError):
+    """LLVM refused the code of a kernel: a fault of onescan, never of the user."""
 
 
 @functools.cache
