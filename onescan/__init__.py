@@ -10,6 +10,8 @@ from onescan.errors import EngineWarning as EngineWarning
 from onescan.errors import ScanError as ScanError
 from onescan.errors import ScanTypeError as ScanTypeError
 from onescan.errors import ScanValueError as ScanValueError
+from onescan.reporting import clear_report as clear_report
+from onescan.reporting import report as report
 from onescan.switches import engine as engine
 from onescan.switches import install as install
 from onescan.switches import is_installed as is_installed

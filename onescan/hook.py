@@ -11,13 +11,19 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from onescan import compat, report, switches
+from onescan import compat, reporting, switches
 from onescan.check import lower_both
 from onescan.errors import EngineError, EngineWarning
 from onescan.loop import Loop
 from onescan.pipeline import Left, Native, compile_loop
+
+
+@dataclass(frozen=True)
+class Failed(Left):
+    """A loop left to XLA because the engine broke, which is worth a warning."""
 
 
 def lower_scan(ctx: Any, *args: Any, **params: Any) -> Sequence[Any]:
@@ -29,44 +35,56 @@ def lower_scan(ctx: Any, *args: Any, **params: Any) -> Sequence[Any]:
 
     loop = compat.loop_of(params)
     start = time.perf_counter()
-    outcome = _outcome(ctx, loop)
-    seconds = time.perf_counter() - start
-    report.record(loop, outcome, seconds)
+    results = None
+    try:
+        outcome = _outcome(ctx, loop)
+        if isinstance(outcome, Native):
+            lower = lower_both if settings.check else _lower_native
+            results = lower(ctx, loop, outcome, args, params)
+    except EngineError:  # a loop inside this one, in strict mode
+        raise
+    except Exception as error:
+        outcome = Failed(f"the engine failed inside ({type(error).__name__}: {error})")
+    first = reporting.record(loop, outcome, time.perf_counter() - start)
+    if results is not None:
+        return results
 
-    if isinstance(outcome, Left):
-        if settings.strict or settings.engine == "native":
-            raise EngineError(f"{loop} was left to XLA: {outcome.reason}.")
-        return compat.stock_rule(ctx, *args, **params)
-    if settings.check:
-        return lower_both(ctx, loop, outcome, args, params)
-    return outcome.lower(ctx, *args)
+    assert isinstance(outcome, Left)
+    if settings.strict or settings.engine == "native":
+        raise EngineError(f"{loop} was left to XLA: {outcome.reason}.")
+    if first and isinstance(outcome, Failed):
+        _warn(loop, outcome)
+    return compat.stock_rule(ctx, *args, **params)
 
 
 def _outcome(ctx: Any, loop: Loop) -> Native | Left:
-    """What becomes of a loop; a failure inside the engine is XLA's turn."""
-    if reason := _outside(ctx, loop):
-        return Left(reason)
+    """What becomes of a loop: the program around it decides before the engine."""
     platform = compat.platform(ctx)
-    assert platform is not None
-    try:
-        return compile_loop(loop, platform)
-    except Exception as error:
-        reason = f"the engine failed inside ({type(error).__name__}: {error})"
-        warnings.warn(f"onescan left {loop} to XLA: {reason}", EngineWarning, 2)
-        return Left(reason)
-
-
-def _outside(ctx: Any, loop: Loop) -> str | None:
-    """Why the surrounding program keeps a loop from us, if it does."""
-    if compat.platform(ctx) is None:
-        return "the program is compiled for several platforms"
+    if platform is None:
+        return Left("the program is compiled for several platforms")
     if compat.is_export(ctx):
-        return "the program is exported, and must run where onescan is not"
+        return Left("the program is exported, and must run where onescan is not")
     if loop.body.effects:
-        return f"the body has side effects ({', '.join(map(str, loop.body.effects))})"
+        effects = ", ".join(sorted(map(str, loop.body.effects)))
+        return Left(f"the body has side effects ({effects})")
     if (devices := compat.num_devices(ctx)) > 1:
-        return f"the program is sharded over {devices} devices"
-    return None
+        return Left(f"the program is sharded over {devices} devices")
+    return compile_loop(loop, platform)
+
+
+def _lower_native(
+    ctx: Any, loop: Loop, native: Native, args: Sequence[Any], params: dict[str, Any]
+) -> Sequence[Any]:
+    return native.lower(ctx, *args)
+
+
+def _warn(loop: Loop, outcome: Failed) -> None:
+    """Warn at the user's own line, where filters by module can find it."""
+    file, _, line = loop.source.rpartition(":")
+    message = f"onescan left {loop} to XLA: {outcome.reason}"
+    warnings.warn_explicit(
+        message, EngineWarning, file or loop.source, int(line) if line.isdigit() else 0
+    )
 
 
 def register() -> None:

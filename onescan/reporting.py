@@ -1,0 +1,239 @@
+"""`onescan.report()`: what became of every loop that was lowered, and why.
+
+The hook records each loop as a `Row` of plain values, so that nothing of the
+user's program is kept alive.  Identical loops share a row and are counted, and
+beyond `CAPACITY` rows the oldest are forgotten, so memory stays bounded however
+long a program runs.  A `Report` is a snapshot: it does not change afterwards.
+"""
+
+from __future__ import annotations
+
+import html
+import io
+import os
+import threading
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from rich import box
+from rich.console import Console, ConsoleOptions
+from rich.table import Table
+from rich.text import Text
+
+from onescan.loop import Loop, nbytes
+from onescan.pipeline import Left, Native
+
+CAPACITY = 4096
+TABLE_WIDTH = 68  # columns below which a table is unreadable
+EMPTY = "onescan has not lowered a loop yet: call onescan.scan, or onescan.install()."
+
+
+@dataclass(frozen=True)
+class Row:
+    """One loop.  Numbers are text where the shapes are symbolic."""
+
+    source: str  # "file.py:12", where the body is defined
+    name: str  # the body function
+    length: int | str
+    carry_bytes: int | str
+    xs_bytes: int | str
+    ys_bytes: int | str
+    engine: Literal["native", "xla"]
+    reason: str | None  # why it was left to XLA
+    passes: tuple[str, ...]  # the passes that changed it
+    seconds: float = 0.0  # our own work, all lowerings together
+    count: int = 1  # how many times it was lowered
+
+
+@dataclass(frozen=True)
+class Report:
+    """The loops lowered so far, oldest first."""
+
+    rows: tuple[Row, ...]
+    forgotten: int = 0  # older rows that are no longer kept
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain lists, dicts, numbers and strings, ready for `json.dumps`."""
+        loops = [asdict(row) | {"passes": list(row.passes)} for row in self.rows]
+        return {"loops": loops, "forgotten": self.forgotten}
+
+    def __str__(self) -> str:
+        console = Console(file=io.StringIO(), force_jupyter=False, color_system=None)
+        with console.capture() as captured:
+            console.print(self)
+        return "\n".join(line.rstrip() for line in captured.get().splitlines())
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Any:
+        if not self.rows:
+            yield Text(EMPTY)
+        elif options.max_width >= TABLE_WIDTH:
+            yield self._table()
+        else:
+            yield from map(_paragraph, self.rows)
+        if self.forgotten:
+            yield Text(self._note())
+
+    def _table(self) -> Table:
+        table = Table(box=box.SIMPLE_HEAD)
+        table.add_column("loop", overflow="fold", ratio=3)
+        table.add_column("steps", justify="right", no_wrap=True)
+        table.add_column("sizes", justify="right", no_wrap=True)
+        table.add_column("engine", no_wrap=True)
+        table.add_column("how, or why not", overflow="fold", ratio=4)
+        for row in self.rows:
+            table.add_row(
+                Text(row.name, "bold").append(f"\n{_short(row.source)}", "not bold"),
+                _steps(row),
+                "\n".join(_sizes(row)),
+                _engine(row).append(f"\n{_effort(row)}", "default"),
+                Text(_why(row)),
+            )
+        return table
+
+    def _repr_html_(self) -> str:
+        if not self.rows:
+            return f"<p>{html.escape(EMPTY)}</p>"
+        head = _html_row("th", "loop", "steps", "sizes", "engine", "how, or why not")
+        body = "".join(
+            _html_row(
+                "td",
+                f"{row.name}\n{_short(row.source)}",
+                _steps(row),
+                "\n".join(_sizes(row)),
+                f"{row.engine}\n{_effort(row)}",
+                _why(row),
+            )
+            for row in self.rows
+        )
+        note = f"<caption>{self._note()}</caption>" if self.forgotten else ""
+        return f"<table>{note}<thead>{head}</thead><tbody>{body}</tbody></table>"
+
+    def _note(self) -> str:
+        return f"{self.forgotten:,} older loops are no longer listed."
+
+
+_rows: dict[Row, Row] = {}  # what identifies a loop: the row that counts it
+_forgotten = 0
+_lock = threading.Lock()
+
+
+def record(loop: Loop, outcome: Native | Left, seconds: float) -> bool:
+    """Add one lowered loop; whether it is the first of its kind."""
+    global _forgotten
+    left = isinstance(outcome, Left)
+    row = Row(
+        source=loop.source,
+        name=loop.name,
+        length=_plain(loop.length),
+        carry_bytes=_plain(nbytes(loop.carry_avals)),
+        xs_bytes=_plain(nbytes(loop.x_avals, loop.length)),
+        ys_bytes=_plain(nbytes(loop.y_avals, loop.length)),
+        engine="xla" if left else "native",
+        reason=outcome.reason if left else None,
+        passes=outcome.passes,
+    )
+    with _lock:
+        known = _rows.get(row)
+        if known is not None:
+            total = known.seconds + seconds
+            _rows[row] = replace(known, seconds=total, count=known.count + 1)
+            return False
+        if len(_rows) >= CAPACITY:
+            del _rows[next(iter(_rows))]
+            _forgotten += 1
+        _rows[row] = replace(row, seconds=seconds)
+        return True
+
+
+def report() -> Report:
+    """What became of every loop that onescan was given, and why.
+
+    Prints as a table in a terminal and in a notebook; `to_dict()` is for
+    programs.  Loops under ``engine("xla")`` are stock JAX's and are not listed.
+
+    >>> import jax.numpy as jnp, onescan
+    >>> onescan.clear_report()
+    >>> carry, ys = onescan.scan(lambda c, x: (c + x, c), 0.0, jnp.ones(3))
+    >>> [row.length for row in onescan.report().rows]
+    [3]
+    """
+    with _lock:
+        return Report(tuple(_rows.values()), _forgotten)
+
+
+def clear_report() -> None:
+    """Forget every loop recorded so far."""
+    global _forgotten
+    with _lock:
+        _rows.clear()
+        _forgotten = 0
+
+
+def _plain(number: Any) -> int | str:
+    """A number, or the text of an expression where a dimension is symbolic."""
+    return number if isinstance(number, int) else str(number)
+
+
+def _paragraph(row: Row) -> Text:
+    """A row for a terminal too narrow for a table."""
+    facts = [f"{_steps(row)} steps", *_sizes(row), *_effort(row).split("\n")]
+    return Text.assemble(
+        (row.name, "bold"),
+        f" ({_short(row.source)}): ",
+        _engine(row),
+        f", {', '.join(facts)}. {_why(row)}",
+    )
+
+
+def _steps(row: Row) -> str:
+    return f"{row.length:,}" if isinstance(row.length, int) else row.length
+
+
+def _sizes(row: Row) -> list[str]:
+    sizes = {"carry": row.carry_bytes, "xs": row.xs_bytes, "ys": row.ys_bytes}
+    return [f"{name} {_size(size)}" for name, size in sizes.items()]
+
+
+def _engine(row: Row) -> Text:
+    return Text(row.engine, "green" if row.engine == "native" else "yellow")
+
+
+def _size(size: int | str) -> str:
+    """Bytes for people: "512 B", "4.1 kB", "2.0 GB"."""
+    if isinstance(size, str):
+        return f"{size} B"
+    if size < 1000:
+        return f"{size} B"
+    value = float(size)
+    for unit in ("kB", "MB", "GB"):
+        value /= 1000
+        if value < 999.95:
+            return f"{value:.1f} {unit}"
+    return f"{value / 1000:,.1f} TB"
+
+
+def _effort(row: Row) -> str:
+    """Compile time, and how many lowerings it is for."""
+    time = f"{row.seconds * 1e3:.1f} ms" if row.seconds < 1 else f"{row.seconds:.1f} s"
+    return time if row.count == 1 else f"{time}\n{row.count} times"
+
+
+def _why(row: Row) -> str:
+    passes = ", ".join(row.passes)
+    if row.reason is None:
+        return passes or "as written"
+    return row.reason + (f" (after {passes})" if passes else "")
+
+
+def _short(source: str) -> str:
+    """A source line as one would type it: relative below here, else the last parts."""
+    path = Path(source)
+    if path.is_relative_to(Path.cwd()):
+        return os.path.relpath(path)
+    return str(Path(*path.parts[-2:]))
+
+
+def _html_row(tag: str, *cells: str) -> str:
+    lines = (html.escape(cell).replace("\n", "<br>") for cell in cells)
+    return f"<tr>{''.join(f'<{tag}>{text}</{tag}>' for text in lines)}</tr>"
