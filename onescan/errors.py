@@ -1,10 +1,12 @@
 """Everything onescan raises.
 
 A user who catches what `jax.lax.scan` raises keeps catching it: each error is
-both a `ScanError` and the built-in class that JAX uses in that place.
+both a `ScanError` and the class that JAX raises in that place.
 """
 
 from __future__ import annotations
+
+import jax
 
 
 class ScanError(Exception):
@@ -19,12 +21,19 @@ class ScanValueError(ScanError, ValueError):
     """A value given to `scan` is out of its range."""
 
 
+class NoLeadingAxisError(ScanValueError, IndexError):
+    """A leaf of `xs` has no leading axis to scan over."""
+
+
+class TracedNumberError(ScanTypeError, jax.errors.ConcretizationTypeError):
+    """`length` or `unroll` is only known when the compiled program runs."""
+
+    def __init__(self, message: str) -> None:
+        TypeError.__init__(self, message)  # JAX's own takes a tracer, not a text
+
+
 class EngineError(ScanError, RuntimeError):
     """A loop was left to XLA although ``engine("native")`` or strict asked for more."""
-
-
-class CompilerError(ScanError, RuntimeError):
-    """LLVM refused the code of a kernel: a fault of onescan, never of the user."""
 
 
 class CheckError(ScanError, AssertionError):
