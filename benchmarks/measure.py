@@ -1,0 +1,190 @@
+"""One case through every engine: compile, compare the results, and time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any
+
+import jax
+import native_c
+import numba_versions
+import numpy as np
+from case import Case
+from timing import Timing, in_turns
+
+import onescan
+
+STOCK, ONESCAN, C, NUMBA = "stock", "onescan", "C", "Numba"
+WRONG = 1e-3  # relative; well above rounding in every case
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What of each case to measure."""
+
+    engine: str = "auto"  # of onescan
+    unrolls: tuple[int, ...] = (4, 16)  # of stock, besides 1
+    seconds: float = 0.4  # for each engine and case
+
+
+@dataclass(frozen=True)
+class CompileTime:
+    trace: float
+    lower: float
+    compile: float
+
+    @property
+    def total(self) -> float:
+        return self.trace + self.lower + self.compile
+
+
+@dataclass
+class Result:
+    case: Case
+    timings: dict[str, Timing] = field(default_factory=dict)
+    compile_times: dict[str, CompileTime] = field(default_factory=dict)
+    differences: dict[str, float] = field(default_factory=dict)  # from stock
+    engine: str = ""
+    why: str = ""
+
+    def ns(self, name: str) -> float | None:
+        """Nanoseconds of one step."""
+        timing = self.timings.get(name)
+        return timing and 1e9 * timing.seconds / self.case.steps
+
+    @property
+    def best_stock(self) -> str:
+        names = [name for name in self.timings if name.startswith(STOCK)]
+        return min(names, key=lambda name: self.timings[name].seconds)
+
+    def ratio(self, name: str, to: str = STOCK) -> float | None:
+        """How many times faster than stock."""
+        if name not in self.timings:
+            return None
+        return self.timings[to].seconds / self.timings[name].seconds
+
+    @property
+    def wrong(self) -> dict[str, float]:
+        """The engines whose results are not stock's."""
+        return {k: v for k, v in self.differences.items() if not v <= WRONG}
+
+    def to_dict(self) -> dict[str, Any]:
+        case = self.case
+        return {
+            "name": case.name,
+            "steps": case.steps,
+            "ops_per_step": case.ops,
+            "bytes_per_step": case.bytes,
+            "ns_per_step": {name: self.ns(name) for name in self.timings},
+            "spread": {name: t.spread for name, t in self.timings.items()},
+            "ratio_to_stock": {name: self.ratio(name) for name in self.timings},
+            "ratio_to_best_stock": self.ratio(ONESCAN, self.best_stock),
+            "best_stock": self.best_stock,
+            "compile_seconds": {k: asdict(v) for k, v in self.compile_times.items()},
+            "differences": self.differences,
+            "engine": self.engine,
+            "why": self.why,
+        }
+
+
+def measure(case: Case, plan: Plan, say: Callable[[str], None]) -> Result:
+    """All there is to know about one case; `say` hears what is being done."""
+    result = Result(case)
+    fn, args = case.build()
+    runs: dict[str, Callable[[], Any]] = {}
+
+    say("compiling stock")
+    jax.jit(partial(fn, jax.lax.scan, 1)).trace(*args)  # fills jnp's own caches
+    run = _compiled(result, STOCK, partial(fn, jax.lax.scan, 1), args)
+    expected, runs[STOCK] = jax.device_get(_plain(run())), run
+    for unroll in plan.unrolls:
+        say(f"compiling stock, unroll {unroll}")
+        name = f"{STOCK} unroll {unroll}"
+        runs[name] = _compiled(result, name, partial(fn, jax.lax.scan, unroll), args)
+
+    say("compiling onescan")
+    onescan.clear_report()
+    try:
+        with onescan.engine(plan.engine):
+            run = _compiled(result, ONESCAN, partial(fn, onescan.scan, 1), args)
+    except onescan.EngineError as error:
+        result.engine, result.why = "none", str(error)
+    else:
+        result.engine, result.why = _engine_and_why(onescan.report().rows)
+        runs[ONESCAN] = run
+
+    for name, run in runs.items():
+        if name != STOCK:
+            found = jax.device_get(_plain(run()))
+            result.differences[name] = difference(found, expected, case.agree)
+
+    for name, versions in ((C, native_c), (NUMBA, numba_versions)):
+        say(f"compiling {name}")
+        inputs = [np.asarray(leaf) for leaf in jax.tree.leaves(_plain(args))]
+        outputs = [np.empty_like(leaf) for leaf in jax.tree.leaves(expected)]
+        run = case.kernel and versions.version(case.kernel, case.sizes, inputs, outputs)
+        if run:
+            run()
+            leaves = jax.tree.leaves(expected)
+            result.differences[name] = difference(outputs, leaves, case.agree)
+            runs[name] = run
+
+    say("timing")
+    result.timings = in_turns(runs, plan.seconds)
+    return result
+
+
+def difference(found: Any, expected: Any, agree: float) -> float:
+    """The largest error relative to each leaf's size, over the share that agrees."""
+    worst = 0.0
+    pairs = zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True)
+    for a, b in pairs:
+        a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+        size = np.maximum(np.abs(b), np.sqrt(np.mean(b**2)) + 1e-30)
+        error = np.quantile(np.abs(a - b) / size, agree, method="lower")
+        worst = max(worst, float(error)) if np.isfinite(error) else np.inf
+    return worst
+
+
+def _compiled(
+    result: Result, name: str, fn: Callable[..., Any], args: tuple[Any, ...]
+) -> Callable[[], Any]:
+    """A call of the compiled function that waits for its result."""
+    start = time.perf_counter()
+    traced = jax.jit(fn).trace(*args)
+    after_trace = time.perf_counter()
+    lowered = traced.lower()
+    after_lower = time.perf_counter()
+    compiled = lowered.compile()
+    end = time.perf_counter()
+    result.compile_times[name] = CompileTime(
+        after_trace - start, after_lower - after_trace, end - after_lower
+    )
+    return lambda: jax.block_until_ready(compiled(*args))
+
+
+def _plain(tree: Any) -> Any:
+    """Random keys as the numbers they are made of."""
+    return jax.tree.map(
+        lambda x: (
+            jax.random.key_data(x)
+            if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
+            else x
+        ),
+        tree,
+    )
+
+
+def _engine_and_why(rows: tuple[Any, ...]) -> tuple[str, str]:
+    """The engine of a case's loops (a gradient has two), and why if it is XLA."""
+    engines = [row.engine for row in rows]
+    reasons = dict.fromkeys(row.reason for row in rows if row.reason)
+    names = dict.fromkeys(engines)
+    if len(names) == 1:
+        engine = engines[0]
+    else:
+        engine = " + ".join(f"{engines.count(name)} {name}" for name in names)
+    return engine, "; ".join(reasons)

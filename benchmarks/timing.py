@@ -1,0 +1,76 @@
+"""Times of several ways to do the same thing, taken in turns.
+
+Every round runs each way once, for about the same time, so that a machine that
+slows down or is shared slows them all alike; medians over the rounds leave out
+what remains.  Where the rounds still disagree, more are taken.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median, quantiles
+
+ROUNDS = 20
+FEWEST_ROUNDS = 5
+NOISY = 0.15  # the middle half of the rounds spreads over this much of the median
+EXTRA_TURNS = 2
+
+Run = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Timing:
+    seconds: float  # of one call, the median over the rounds
+    spread: float  # between the quartiles, as a share of the median
+    rounds: int
+
+    @property
+    def noisy(self) -> bool:
+        return self.spread > NOISY
+
+
+def in_turns(runs: dict[str, Run], seconds: float) -> dict[str, Timing]:
+    """The time of each run, measured for about `seconds` each."""
+    calls = {name: _calls_in(run, seconds / ROUNDS) for name, run in runs.items()}
+    slowest = max(_batch(run, calls[name]) * calls[name] for name, run in runs.items())
+    rounds = round(min(ROUNDS, max(FEWEST_ROUNDS, seconds / slowest)))
+    samples: dict[str, list[float]] = {name: [] for name in runs}
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(1 + EXTRA_TURNS):
+            for _ in range(rounds):
+                for name, run in runs.items():
+                    samples[name].append(_batch(run, calls[name]))
+            timings = {name: _timing(taken) for name, taken in samples.items()}
+            if not any(timing.noisy for timing in timings.values()):
+                break
+    finally:
+        gc.enable()
+    return timings
+
+
+def _calls_in(run: Run, seconds: float) -> int:
+    """How many calls fill that time; doubles as the warm-up."""
+    run()
+    calls = 1
+    while (taken := _batch(run, calls) * calls) < seconds / 2:
+        calls = max(2 * calls, round(calls * 0.75 * seconds / max(taken, 1e-9)))
+    return calls
+
+
+def _batch(run: Run, calls: int) -> float:
+    """Seconds of one call, over that many."""
+    start = time.perf_counter()
+    for _ in range(calls):
+        run()
+    return (time.perf_counter() - start) / calls
+
+
+def _timing(samples: list[float]) -> Timing:
+    low, middle, high = quantiles(samples, n=4)
+    assert middle == median(samples)
+    return Timing(middle, (high - low) / middle, len(samples))
