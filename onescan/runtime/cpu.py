@@ -91,12 +91,8 @@ def code(kernel: Kernel) -> Code:
     )
     with _lock:
         if name not in _codes:
-            addresses = compiler.link(
-                name,
-                text,
-                ["handler", "kernel"],
-                imports={"onescan_run": handler.runtime()},
-            )
+            imports = {"onescan_run": handler.runtime()}
+            addresses = compiler.link(text, ["handler", "kernel"], imports)
             capsule = jax.ffi.pycapsule(addresses["handler"])
             jax.ffi.register_ffi_target(name, capsule, platform="cpu")
             _codes[name] = Code(name, **addresses)

@@ -48,7 +48,7 @@ def runtime() -> int:
         f"{POOL.read_text()}\n"
         f"define internal void @pause() nounwind {{\n  {pause}\n  ret void\n}}\n"
     )
-    addresses = compiler.link("onescan", text, ["onescan_run", "onescan_cores"])
+    addresses = compiler.link(text, ["onescan_run", "onescan_cores"])
     cores = ctypes.c_int64.from_address(addresses["onescan_cores"])
     cores.value = available_cores()
     os.register_at_fork(after_in_child=lambda: setattr(cores, "value", 1))
