@@ -1,0 +1,113 @@
+"""exp, exp2, expm1 and logistic.
+
+x = n ln 2 + r with |r| <= ln 2 / 2 (n ln 2 subtracted in two pieces, the first with so
+few bits that its product with n is exact), a polynomial for exp(r), and 2**n applied
+in two steps, so that overflow gives infinity and a subnormal result is rounded once.
+"""
+
+from __future__ import annotations
+
+import math
+
+from onescan.emit.math.coefficients import EXP, EXP2, EXPM1, LN2
+from onescan.emit.math.types import Lane, clamp, elementary, fma, poly, select
+
+# Beyond these exp(x) is zero, or infinity; below the middle one it may be subnormal.
+EXP_RANGE = {32: (-104.0, -86.0, 89.0), 64: (-746.0, -707.0, 710.0)}
+EXP2_RANGE = {32: (-151.0, -124.0, 129.0), 64: (-1076.0, -1020.0, 1025.0)}
+# Where logistic has reached 0, and 1.
+LOGISTIC_RANGE = {32: (-105.0, 30.0), 64: (-747.0, 50.0)}
+# Where expm1 has reached -1.
+EXPM1_LOWEST = {32: -30.0, 64: -60.0}
+
+
+def reduce_exp(x: Lane) -> tuple[Lane, Lane, Lane]:
+    """n (as the low bits of an integer, and as a float) and r, x = n ln 2 + r."""
+    bias = x.format.round_bias
+    high, low = LN2[x.format.bits]
+    shifted = fma(x, 1 / math.log(2), bias)
+    n = shifted - bias
+    return shifted.bits(), n, fma(n, -low, fma(n, -high, x))
+
+
+def power_of_two(n: Lane, like: Lane, add: int = 0) -> Lane:
+    """2 ** (n + add) for the low bits n of an integer, result a normal number."""
+    mantissa, bias = like.format.mantissa, like.format.bias
+    return ((n << mantissa) + ((bias + add) << mantissa)).as_float(like)
+
+
+def scale(y: Lane, n: Lane, subnormal: Lane) -> Lane:
+    """y * 2**n; `subnormal` marks the lanes where the result might be."""
+    mantissa, bias = y.format.mantissa, y.format.bias
+    offset = select(subnormal, n.like((bias + 63) << mantissa), (bias - 1) << mantissa)
+    y = y * ((n << mantissa) + offset).as_float(y)
+    return y * select(subnormal, y.like(2.0**-63), 2.0)
+
+
+def exp_sum(x: Lane, low: Lane | None = None) -> Lane:
+    """exp(x), or exp(x + low) for a `low` below half a unit in the last place of x."""
+    lowest, subnormal, highest = EXP_RANGE[x.format.bits]
+    x = clamp(x, lowest, highest)
+    n, _, r = reduce_exp(x)
+    if low is not None:
+        r = r + low
+    y = fma(r * r, poly(r, EXP[x.format.bits]), r) + 1.0
+    return scale(y, n, x < subnormal)
+
+
+@elementary
+def exp(x: Lane) -> Lane:
+    return exp_sum(x)
+
+
+@elementary
+def exp2(x: Lane) -> Lane:
+    lowest, subnormal, highest = EXP2_RANGE[x.format.bits]
+    x = clamp(x, lowest, highest)
+    shifted = x + x.format.round_bias
+    r = x - (shifted - x.format.round_bias)
+    y = fma(r, poly(r, EXP2[x.format.bits]), 1.0)
+    return scale(y, shifted.bits(), x < subnormal)
+
+
+@elementary
+def expm1(x: Lane) -> Lane:
+    """2**n (1 + r + q) - 1, summed so that the rounding of 2**n (1 + r) is kept."""
+    bits = x.format.bits
+    clamped = clamp(x, EXPM1_LOWEST[bits], EXP_RANGE[bits][2])
+    n, n_float, r = reduce_exp(clamped)
+    high, low = LN2[bits]
+    # What r lost to rounding.
+    lost = fma(n_float, -low, fma(n_float, -high, clamped) - r)
+    q = fma(r * r, poly(r, EXPM1[bits]), lost)
+    # Half the result, since 2**n itself may overflow.
+    half = power_of_two(n, x, -1)
+    whole = half - 0.5
+    scaled = half * r
+    total = whole + scaled
+    y = total + fma(half, q, (whole - total) + scaled)
+    tiny = x.abs() < 2.0 ** -(x.format.mantissa + 2)
+    return select(tiny, x, y + y)
+
+
+def exp_plus_one(x: Lane, one: Lane | float = 1.0, add: int | Lane = 0) -> Lane:
+    """exp(x) * 2**add + one, rounded once, for a sum that is a normal number."""
+    n, _, r = reduce_exp(x)
+    y = fma(r * r, poly(r, EXP[x.format.bits]), r)
+    mantissa = x.format.mantissa
+    power = ((n << mantissa) + x.format.one + add).as_float(x)
+    sum = power + one
+    lost = one - (sum - power)
+    return fma(power, y, lost) + sum
+
+
+@elementary
+def logistic(x: Lane) -> Lane:
+    """1 / (1 + exp(-x)), scaled where exp(-x) would overflow."""
+    smallest, one = LOGISTIC_RANGE[x.format.bits]
+    x = clamp(x, smallest, one)
+    huge = x < -80.0
+    bits = x.bits()
+    add = select(huge, bits.like(-64 << x.format.mantissa), 0)
+    sum = exp_plus_one(-x, select(huge, x.like(0.0), 1.0), add)
+    return select(huge, x.like(2.0**-64), 1.0) / sum

@@ -1,0 +1,179 @@
+"""Fit the polynomials of onescan/emit/math and print its coefficients.py.
+
+Each fit is the polynomial of a given degree with the least weighted maximum error
+(Remez exchange in 60 digits), so a weight of x**2 fits what is later multiplied by
+x**2. Run: python scripts/fit_math.py > onescan/emit/math/coefficients.py
+"""
+
+from collections.abc import Callable
+
+from mpmath import mp, mpf
+
+mp.dps = 60
+
+
+def remez(f: Callable, low, high, degree: int, weight: Callable = lambda x: mpf(1)):
+    """Coefficients, lowest first, and the error, of the best weighted fit."""
+    low, high, count = mpf(low), mpf(high), degree + 2
+    middle, half = (low + high) / 2, (high - low) / 2
+
+    def nodes(n):
+        # Never the ends themselves: f may be a removable singularity there.
+        return [middle - half * mp.cos(mp.pi * (i + 0.5) / n) for i in range(n)]
+
+    grid = nodes(12 * count)
+    values = [(x, f(x), weight(x)) for x in grid]
+    points = [values[12 * i + 6] for i in range(count)]
+    for _ in range(30):
+        rows = mp.matrix(count, count)
+        right = mp.matrix(count, 1)
+        for i, (x, fx, w) in enumerate(points):
+            for k in range(degree + 1):
+                rows[i, k] = ((x - middle) / half) ** k
+            rows[i, degree + 1] = (-1) ** i / w
+            right[i] = fx
+        solution = mp.lu_solve(rows, right)
+        scaled = list(solution)[: degree + 1]
+
+        def error(x, fx, w, scaled=scaled):
+            return w * (fx - mp.polyval(scaled[::-1], (x - middle) / half))
+
+        errors = [error(*v) for v in values]
+        # One extremum from each run of equal sign.
+        best: list[int] = []
+        for i, e in enumerate(errors):
+            if best and (errors[best[-1]] > 0) == (e > 0):
+                if abs(e) > abs(errors[best[-1]]):
+                    best[-1] = i
+            else:
+                best.append(i)
+        while len(best) > count:
+            best.pop(0 if abs(errors[best[0]]) < abs(errors[best[-1]]) else -1)
+        worst = max(abs(e) for e in errors)
+        if len(best) < count or worst < abs(solution[degree + 1]) * mpf("1.02"):
+            break
+        points = [values[i] for i in best]
+    # Back from the scaled variable to x.
+    out = [mpf(0)] * (degree + 1)
+    for k, c in enumerate(scaled):
+        for j in range(k + 1):
+            out[j] += c / half**k * mp.binomial(k, j) * (-middle) ** (k - j)
+    return out, worst
+
+
+def show(name: str, fits: dict[int, tuple]) -> None:
+    """Print one constant: the fits by width of the float, with their errors."""
+    lines = [f"{name} = {{"]
+    for bits, (coefficients, error) in fits.items():
+        lines.append(f"    # {bits} bits: error 2**{float(mp.log(error, 2)):.1f}")
+        lines.append(f"    {bits}: (")
+        lines += [f"        {float(c)!r}," for c in coefficients]
+        lines.append("    ),")
+    print("\n".join(lines + ["}"]))
+
+
+def pieces(value, *bits: int) -> tuple[float, ...]:
+    """`value` as a sum of numbers of so many bits each, the last one a full float."""
+    out = []
+    for n in bits:
+        unit = mp.ldexp(1, int(mp.floor(mp.log(abs(value), 2))) - n + 1)
+        piece = mp.floor(value / unit) * unit
+        out.append(float(piece))
+        value -= piece
+    return (*out, float(value))
+
+
+def show_pieces(name: str, by_width: dict[int, tuple[float, ...]]) -> None:
+    lines = [f"    {bits}: {values!r}," for bits, values in by_width.items()]
+    print("\n".join([f"{name} = {{", *lines, "}"]))
+
+
+LN2 = mp.log(2)
+EXP_END = LN2 / 2 + mpf("0.0005")
+
+
+def taylor_safe(f: Callable, series: Callable):
+    """f away from zero, its series near it, where f would cancel."""
+    return lambda x: series(x) if abs(x) < mpf("1e-12") else f(x)
+
+
+def constants() -> None:
+    # The products of the first pieces with the n of a reduction are exact.
+    show_pieces("LN2", {32: pieces(LN2, 15), 64: pieces(LN2, 41)})
+    show_pieces("LOG2_E", {32: pieces(1 / LN2, 12), 64: pieces(1 / LN2, 26)})
+    half_pi = mp.pi / 2
+    show_pieces(
+        "HALF_PI", {32: pieces(half_pi, 13, 13, 13), 64: pieces(half_pi, 33, 33, 33)}
+    )
+
+
+def exponentials() -> None:
+    # exp(r) = 1 + r + r**2 * EXP(r), |r| <= ln 2 / 2
+    f = taylor_safe(lambda r: (mp.exp(r) - 1 - r) / r**2, lambda r: 0.5 + r / 6)
+    w = lambda r: r**2 / mp.exp(r)
+    ends = (-EXP_END, EXP_END)
+    show("EXP", {32: remez(f, *ends, 4, w), 64: remez(f, *ends, 9, w)})
+    # The same for expm1, where the error counts against r.
+    w = abs
+    show("EXPM1", {32: remez(f, *ends, 4, w), 64: remez(f, *ends, 9, w)})
+    # 2**r = 1 + r * EXP2(r), |r| <= 1/2
+    f = taylor_safe(lambda r: (mp.power(2, r) - 1) / r, lambda r: LN2 + r * LN2**2 / 2)
+    w = lambda r: r / mp.power(2, r)
+    ends = (mpf("-0.5005"), mpf("0.5005"))
+    show("EXP2", {32: remez(f, *ends, 5, w), 64: remez(f, *ends, 10, w)})
+
+
+def logarithms() -> None:
+    # log(1 + f) = f - f**2 / 2 + f**3 * LOG(f)
+    f = taylor_safe(
+        lambda f: (mp.log1p(f) - f + f**2 / 2) / f**3, lambda f: mpf(1) / 3 - f / 4
+    )
+    ends = (mp.sqrt(0.5) - 1 - mpf("1e-6"), mp.sqrt(2) - 1 + mpf("1e-6"))
+    single = remez(f, *ends, 7, lambda f: f**2)
+    # log(1 + f) = 2 s + 2 s**3 * LOG(s**2), s = f / (2 + f)
+    g = taylor_safe(
+        lambda z: (2 * mp.atanh(mp.sqrt(z)) / mp.sqrt(z) - 2) / z,
+        lambda z: mpf(2) / 3 + z * 2 / 5,
+    )
+    s = ends[1] / (2 + ends[1])
+    show("LOG", {32: single, 64: remez(g, mpf("1e-20"), s**2, 6, lambda z: z)})
+    # atanh(s) = s + s**3 / 3 + s**5 * ATANH_TAIL(s**2)
+    g = taylor_safe(
+        lambda z: ((mp.atanh(mp.sqrt(z)) / mp.sqrt(z) - 1) / z - mpf(1) / 3) / z,
+        lambda z: mpf(1) / 5 + z / 7,
+    )
+    show("ATANH_TAIL", {64: remez(g, mpf("1e-20"), s**2, 7, lambda z: z**2)})
+
+
+def circular() -> None:
+    end = (mp.pi / 4 + mpf("0.001")) ** 2
+    # sin(r) = r + r**3 * SIN(r**2), |r| <= pi / 4
+    f = lambda z: (mp.sin(mp.sqrt(z)) / mp.sqrt(z) - 1) / z
+    f = taylor_safe(f, lambda z: -mpf(1) / 6 + z / 120)
+    low = mpf("1e-20")
+    show("SIN", {n: remez(f, low, end, d, abs) for n, d in ((32, 2), (64, 5))})
+    # cos(r) = 1 - r**2 / 2 + r**4 * COS(r**2)
+    f = lambda z: (mp.cos(mp.sqrt(z)) - 1 + z / 2) / z**2
+    f = taylor_safe(f, lambda z: mpf(1) / 24 - z / 720)
+    w = lambda z: z**2
+    show("COS", {n: remez(f, low, end, d, w) for n, d in ((32, 2), (64, 5))})
+
+
+def hyperbolic() -> None:
+    # tanh(x) = x + x**3 * TANH(x**2), small x
+    f = lambda z: (mp.tanh(mp.sqrt(z)) / mp.sqrt(z) - 1) / z
+    f = taylor_safe(f, lambda z: -mpf(1) / 3 + z * 2 / 15)
+    end = mpf("0.63") ** 2
+    low = mpf("1e-20")
+    show("TANH", {n: remez(f, low, end, d, abs) for n, d in ((32, 4), (64, 11))})
+
+
+if __name__ == "__main__":
+    print('"""Coefficients of the elementary functions, by width of the float.')
+    print("\nWritten by scripts/fit_math.py, which says what each polynomial is.")
+    print('"""\n')
+    constants()
+    exponentials()
+    logarithms()
+    circular()
+    hyperbolic()
