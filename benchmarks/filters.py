@@ -114,7 +114,7 @@ def biquad(scan, unroll, signal):
     def step(state, x):
         s1, s2 = state
         y = b0 * x + s1
-        return (b1 * x - a1 * y + s2, b2 * x - a2 * y), y
+        return (b1 * x + s2 - a1 * y, b2 * x - a2 * y), y
 
     zero = jnp.zeros((), signal.dtype)
     _, ys = scan(step, (zero, zero), signal, unroll=unroll)

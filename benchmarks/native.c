@@ -30,6 +30,23 @@ INLINE float exp_(float x) {
   return p * scale.f;
 }
 
+/* log of a normal positive number, likewise. */
+INLINE float log_(float x) {
+  union { float f; int i; } bits = {x};
+  int exponent = (bits.i - 0x3f3504f3) >> 23; /* the rest is in sqrt(1/2)..sqrt(2) */
+  bits.i -= exponent << 23;
+  float r = bits.f - 1.0f, n = (float)exponent, p = 7.0376836292e-2f;
+  p = p * r - 1.1514610310e-1f;
+  p = p * r + 1.1676998740e-1f;
+  p = p * r - 1.2420140846e-1f;
+  p = p * r + 1.4249322787e-1f;
+  p = p * r - 1.6668057665e-1f;
+  p = p * r + 2.0000714765e-1f;
+  p = p * r - 2.4999993993e-1f;
+  p = p * r + 3.3333331174e-1f;
+  return (p * r - 0.5f) * r * r + r - n * 2.12194440e-4f + n * 0.693359375f;
+}
+
 INLINE float sigmoid(float x) { return 1.0f / (1.0f + exp_(-x)); }
 INLINE float tanh_(float x) { return 1.0f - 2.0f / (1.0f + exp_(2.0f * x)); }
 
@@ -96,6 +113,19 @@ void stack_scalar(long steps, const float *x0, float *xs) {
 void lorenz(long steps, long n, const float *x0, const float *y0, const float *z0,
             float *xn, float *yn, float *zn) {
   long i = 0;
+  for (; i + 4 * WIDTH <= n; i += 4 * WIDTH) { /* four chains hide the latency */
+    vec x[4], y[4], z[4];
+    for (int c = 0; c < 4; c++) {
+      long at = i + c * WIDTH;
+      x[c] = load(x0 + at), y[c] = load(y0 + at), z[c] = load(z0 + at);
+    }
+    for (long t = 0; t < steps; t++)
+      for (int c = 0; c < 4; c++) { LORENZ_STEP(vec, x[c], y[c], z[c]) }
+    for (int c = 0; c < 4; c++) {
+      long at = i + c * WIDTH;
+      store(xn + at, x[c]), store(yn + at, y[c]), store(zn + at, z[c]);
+    }
+  }
   for (; i + WIDTH <= n; i += WIDTH) {
     vec x = load(x0 + i), y = load(y0 + i), z = load(z0 + i);
     for (long t = 0; t < steps; t++) { LORENZ_STEP(vec, x, y, z) }
@@ -175,102 +205,44 @@ void gae(long steps, long n, const float *rewards, const float *values,
   }
 }
 
-/* ---- Kalman filter: n states, m observations, both constants once inlined ---- */
+/* ---- Kalman filter ---- */
 
-INLINE void product(int rows, int inner, int cols, const float *a, const float *b,
-                    float *out) {
-  for (int i = 0; i < rows; i++) {
-    float row[8] = {0};
-    for (int k = 0; k < inner; k++)
-      for (int j = 0; j < cols; j++) row[j] += a[i * inner + k] * b[k * cols + j];
-    for (int j = 0; j < cols; j++) out[i * cols + j] = row[j];
-  }
-}
-
-INLINE void transpose(int rows, int cols, const float *a, float *out) {
-  for (int i = 0; i < rows; i++)
-    for (int j = 0; j < cols; j++) out[j * rows + i] = a[i * cols + j];
-}
-
-INLINE void kalman(int n, int m, long steps, long filters, const float *f,
-                   const float *h, const float *q, const float *r,
-                   const float *mean0, const float *cov0, const float *zs,
-                   float *means, float *covs) {
-  float ft[64], ht[16];
-  transpose(n, n, f, ft);
-  transpose(m, n, h, ht);
-  for (long b = 0; b < filters; b++) {
-    float mean[8], cov[64];
-    memcpy(mean, mean0 + b * n, 4 * n);
-    memcpy(cov, cov0 + b * n * n, 4 * n * n);
-    for (long t = 0; t < steps; t++) {
-      float moved[8], spread[64], predicted[64], seen[16], s[4], inverse[4];
-      float cross[16], gain[16], expected[2], shrink[64];
-      product(n, n, 1, f, mean, moved);
-      product(n, n, n, f, cov, spread);
-      product(n, n, n, spread, ft, predicted);
-      for (int i = 0; i < n * n; i++) predicted[i] += q[i];
-      product(m, n, n, h, predicted, seen);
-      product(m, n, m, seen, ht, s);
-      for (int i = 0; i < m * m; i++) s[i] += r[i];
-      if (m == 1) {
-        inverse[0] = 1.0f / s[0];
-      } else {
-        float scale = 1.0f / (s[0] * s[3] - s[1] * s[2]);
-        inverse[0] = s[3] * scale, inverse[1] = -s[1] * scale;
-        inverse[2] = -s[2] * scale, inverse[3] = s[0] * scale;
-      }
-      product(n, n, m, predicted, ht, cross);
-      product(n, m, m, cross, inverse, gain);
-      product(m, n, 1, h, moved, expected);
-      const float *z = zs + (b * steps + t) * m;
-      for (int i = 0; i < n; i++) {
-        mean[i] = moved[i];
-        for (int k = 0; k < m; k++) mean[i] += gain[i * m + k] * (z[k] - expected[k]);
-      }
-      product(n, m, n, gain, h, shrink);
-      for (int i = 0; i < n; i++)
-        for (int j = 0; j < n; j++) shrink[i * n + j] = (i == j) - shrink[i * n + j];
-      product(n, n, n, shrink, predicted, cov);
-      memcpy(means + (b * steps + t) * n, mean, 4 * n);
-    }
-    memcpy(covs + b * n * n, cov, 4 * n * n);
-  }
-}
-
-#define KALMAN(n, m)                                                               \
-  void kalman_##n(long steps, long filters, const float *f, const float *h,        \
-                  const float *q, const float *r, const float *mean,               \
-                  const float *cov, const float *zs, float *means, float *covs) {  \
-    kalman(n, m, steps, filters, f, h, q, r, mean, cov, zs, means, covs);          \
-  }
-
-KALMAN(2, 1)
-KALMAN(4, 2)
-KALMAN(8, 2)
+#define N 2
+#define M 1
+#include "kalman.h"
+#define N 4
+#define M 2
+#include "kalman.h"
+#define N 8
+#define M 2
+#include "kalman.h"
 
 /* ---- hidden Markov forward pass ---- */
 
-float logf(float);
-
-void hmm_forward(long steps, long k, const float *transition, const float *start,
-                 const float *likelihoods, float *alphas) {
+INLINE void hmm(long steps, int k, const float *transition, const float *start,
+                const float *likelihoods, float *alphas) {
   const float *alpha = start;
-  for (long t = 0; t < steps; t++) {
-    float top[256], sum[256] = {0};
-    for (long j = 0; j < k; j++) top[j] = alpha[0] + transition[j];
-    for (long i = 1; i < k; i++)
-      for (long j = 0; j < k; j++) {
+  for (long t = 0; t < steps; t++, alphas += k, likelihoods += k) {
+    float top[64], sum[64];
+    for (int j = 0; j < k; j++) top[j] = alpha[0] + transition[j], sum[j] = 0;
+    for (int i = 1; i < k; i++)
+      for (int j = 0; j < k; j++) {
         float term = alpha[i] + transition[i * k + j];
         top[j] = term > top[j] ? term : top[j];
       }
-    for (long i = 0; i < k; i++)
-      for (long j = 0; j < k; j++)
+    for (int i = 0; i < k; i++)
+      for (int j = 0; j < k; j++)
         sum[j] += exp_(alpha[i] + transition[i * k + j] - top[j]);
-    for (long j = 0; j < k; j++)
-      alphas[t * k + j] = top[j] + logf(sum[j]) + likelihoods[t * k + j];
-    alpha = alphas + t * k;
+    for (int j = 0; j < k; j++) alphas[j] = top[j] + log_(sum[j]) + likelihoods[j];
+    alpha = alphas;
   }
+}
+
+void hmm_forward(long steps, long k, const float *transition, const float *start,
+                 const float *likelihoods, float *alphas) {
+  if (k == 4) hmm(steps, 4, transition, start, likelihoods, alphas);
+  if (k == 16) hmm(steps, 16, transition, start, likelihoods, alphas);
+  if (k == 64) hmm(steps, 64, transition, start, likelihoods, alphas);
 }
 
 /* ---- signal processing ---- */
@@ -279,7 +251,7 @@ void biquad(long steps, const float *signal, float *ys) {
   float s1 = 0, s2 = 0;
   for (long t = 0; t < steps; t++) {
     float x = signal[t], y = 0.0675f * x + s1;
-    s1 = 0.1349f * x + 1.143f * y + s2;
+    s1 = 0.1349f * x + s2 + 1.143f * y;
     s2 = 0.0675f * x - 0.4128f * y;
     ys[t] = y;
   }
@@ -296,19 +268,28 @@ void echo(long steps, long slots, const float *start, const float *signal,
 
 /* ---- recurrent networks: columns in multiples of 32, as all cases have ---- */
 
-INLINE void add_rows(int rows, long inner, long cols, const float *a, const float *w,
-                     float *out) {
-  for (long j = 0; j < cols; j += 2 * WIDTH) {
-    vec low[4], high[4];
+enum { PANEL = 2 * WIDTH, BATCH = 64, SIZE = 256 };
+
+/* Weights as panels of 32 columns, so that a product walks through memory in order. */
+static void pack(long inner, long cols, const float *w, float *panels) {
+  for (long j = 0; j < cols; j += PANEL)
+    for (long k = 0; k < inner; k++, panels += PANEL)
+      memcpy(panels, w + k * cols + j, 4 * PANEL);
+}
+
+INLINE void add_rows(int rows, long inner, long cols, const float *a,
+                     const float *panels, float *out) {
+  for (long j = 0; j < cols; j += PANEL) {
+    vec low[8], high[8];
     for (int r = 0; r < rows; r++) {
       low[r] = load(out + r * cols + j);
       high[r] = load(out + r * cols + j + WIDTH);
     }
-    for (long k = 0; k < inner; k++) {
-      vec w0 = load(w + k * cols + j), w1 = load(w + k * cols + j + WIDTH);
+    for (long k = 0; k < inner; k++, panels += PANEL) {
+      vec left = load(panels), right = load(panels + WIDTH);
       for (int r = 0; r < rows; r++) {
-        low[r] += a[r * inner + k] * w0;
-        high[r] += a[r * inner + k] * w1;
+        low[r] += a[r * inner + k] * left;
+        high[r] += a[r * inner + k] * right;
       }
     }
     for (int r = 0; r < rows; r++) {
@@ -319,24 +300,27 @@ INLINE void add_rows(int rows, long inner, long cols, const float *a, const floa
 }
 
 static void add_product(long rows, long inner, long cols, const float *a,
-                        const float *w, float *out) {
-  for (; rows >= 4; rows -= 4, a += 4 * inner, out += 4 * cols)
-    add_rows(4, inner, cols, a, w, out);
+                        const float *panels, float *out) {
+  for (; rows >= 8; rows -= 8, a += 8 * inner, out += 8 * cols)
+    add_rows(8, inner, cols, a, panels, out);
   for (; rows > 0; rows--, a += inner, out += cols)
-    add_rows(1, inner, cols, a, w, out);
+    add_rows(1, inner, cols, a, panels, out);
 }
 
 void gru_forward(long steps, long batch, long size, const float *bias,
                  const float *wh, const float *wx, const float *h0, const float *xs,
                  float *hs) {
-  static float from_x[64 * 3 * 256], from_h[64 * 3 * 256];
+  static float from_x[BATCH * 3 * SIZE], from_h[BATCH * 3 * SIZE];
+  static float x_panels[3 * SIZE * SIZE], h_panels[3 * SIZE * SIZE];
+  pack(size, 3 * size, wx, x_panels);
+  pack(size, 3 * size, wh, h_panels);
   const float *h = h0;
   for (long t = 0; t < steps; t++, xs += batch * size, hs += batch * size) {
     memset(from_h, 0, 4 * batch * 3 * size);
     for (long b = 0; b < batch; b++)
       memcpy(from_x + b * 3 * size, bias, 4 * 3 * size);
-    add_product(batch, size, 3 * size, xs, wx, from_x);
-    add_product(batch, size, 3 * size, h, wh, from_h);
+    add_product(batch, size, 3 * size, xs, x_panels, from_x);
+    add_product(batch, size, 3 * size, h, h_panels, from_h);
     for (long b = 0; b < batch; b++) {
       const float *x = from_x + b * 3 * size, *y = from_h + b * 3 * size;
       for (long j = 0; j < size; j++) {
@@ -352,13 +336,16 @@ void gru_forward(long steps, long batch, long size, const float *bias,
 void lstm_forward(long steps, long batch, long size, const float *bias,
                   const float *wh, const float *wx, const float *h0, const float *xs,
                   float *hs) {
-  static float gates[64 * 4 * 256], cell[64 * 256];
+  static float gates[BATCH * 4 * SIZE], cell[BATCH * SIZE];
+  static float x_panels[4 * SIZE * SIZE], h_panels[4 * SIZE * SIZE];
+  pack(size, 4 * size, wx, x_panels);
+  pack(size, 4 * size, wh, h_panels);
   const float *h = h0;
   memset(cell, 0, 4 * batch * size);
   for (long t = 0; t < steps; t++, xs += batch * size, hs += batch * size) {
     for (long b = 0; b < batch; b++) memcpy(gates + b * 4 * size, bias, 16 * size);
-    add_product(batch, size, 4 * size, xs, wx, gates);
-    add_product(batch, size, 4 * size, h, wh, gates);
+    add_product(batch, size, 4 * size, xs, x_panels, gates);
+    add_product(batch, size, 4 * size, h, h_panels, gates);
     for (long b = 0; b < batch; b++) {
       const float *g = gates + b * 4 * size;
       float *c = cell + b * size;

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-SOURCE = Path(__file__).with_name("native.c")
-BUILD = Path(__file__).parent.parent / "build" / "benchmarks"
+HERE = Path(__file__).parent
+SOURCE, HEADER = HERE / "native.c", HERE / "kalman.h"
+BUILD = HERE.parent / "build" / "benchmarks"
 # No reassociation, as in XLA and onescan; these only drop errno and traps.
 SAFE_MATH = ["-fno-math-errno", "-fno-trapping-math"]
 FLAGS = ["-O3", "-march=native", *SAFE_MATH, "-shared", "-fPIC"]
@@ -47,8 +48,8 @@ def _library() -> ctypes.CDLL | None:
     compiler = shutil.which("cc")
     if compiler is None:
         return None
-    digest = hashlib.sha256(SOURCE.read_bytes() + " ".join(FLAGS).encode())
-    path = BUILD / f"native-{digest.hexdigest()[:12]}.so"
+    content = SOURCE.read_bytes() + HEADER.read_bytes() + " ".join(FLAGS).encode()
+    path = BUILD / f"native-{hashlib.sha256(content).hexdigest()[:12]}.so"
     if not path.exists():
         BUILD.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(f".{os.getpid()}")

@@ -198,7 +198,7 @@ def biquad(steps, signal, ys):
     for t in range(steps):
         x = signal[t]
         y = b0 * x + s1
-        s1 = b1 * x - a1 * y + s2
+        s1 = b1 * x + s2 - a1 * y
         s2 = b2 * x - a2 * y
         ys[t] = y
 
