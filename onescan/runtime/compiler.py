@@ -9,10 +9,11 @@ small code model, with constants addressed relative to the instruction, right.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import llvmlite
@@ -75,19 +76,20 @@ def _linker() -> Any:
 @contextmanager
 def optimised(text: str, level: int = DEFAULT_LEVEL) -> Iterator[Any]:
     """The module of this text, verified and optimised, while the context lasts."""
-    context = binding.create_context()
+    with (
+        closing(binding.create_context()) as context,
+        closing(_checked(binding.parse_assembly, text, context)) as module,
+    ):
+        _checked(module.verify)
+        optimise(module, level)
+        yield module
+
+
+def _checked(step: Callable[..., Any], *args: Any) -> Any:
     try:
-        module = binding.parse_assembly(text, context)
-        try:
-            module.verify()
-            optimise(module, level)
-            yield module
-        finally:
-            module.close()
+        return step(*args)
     except RuntimeError as error:
         raise CompilerError(f"LLVM refused the code of a kernel: {error}") from error
-    finally:
-        context.close()
 
 
 def optimise(module: Any, level: int = DEFAULT_LEVEL) -> None:
@@ -149,17 +151,19 @@ def link(
     `imports` are addresses of functions the module declares; what else it declares is
     looked up in the process (libc and libm).
     """
+    imports = imports or {}
     with optimised(text, level) as module:
-        code = _target_machine().emit_object(module)
+        if missing := [name for name in _declared(module) if not _found(name, imports)]:
+            raise CompilerError(
+                f"A kernel calls {', '.join(missing)}, which this process does not have"
+            )
+        code = _checked(_target_machine().emit_object, module)
     library = binding.JITLibraryBuilder().add_object_img(code).add_current_process()
     for symbol in exports:
         library.export_symbol(symbol)
-    for symbol, address in (imports or {}).items():
+    for symbol, address in imports.items():
         library.import_symbol(symbol, address)
-    try:
-        loaded = library.link(_linker(), f"onescan.{next(_library)}")
-    except RuntimeError as error:
-        raise CompilerError(f"LLVM cannot link a kernel: {error}") from error
+    loaded = _checked(library.link, _linker(), f"onescan.{next(_library)}")
     addresses = {symbol: loaded[symbol] for symbol in exports}
     # XLA forgets no target it was told of, so the code must never be unloaded.
     loaded.detach()
@@ -167,3 +171,12 @@ def link(
 
 
 _library = itertools.count()
+
+
+def _declared(module: Any) -> list[str]:
+    names = [function.name for function in module.functions if function.is_declaration]
+    return [name for name in names if not name.startswith("llvm.")]
+
+
+def _found(name: str, imports: Mapping[str, int]) -> bool:
+    return name in imports or hasattr(ctypes.CDLL(None), name)
