@@ -25,6 +25,8 @@ from onescan.pipeline import Left, Native, compile_loop
 class Failed(Left):
     """A loop left to XLA because the engine broke, which is worth a warning."""
 
+    error: Exception | None = None
+
 
 def lower_scan(ctx: Any, *args: Any, **params: Any) -> Sequence[Any]:
     """The lowering rule of JAX's scan primitive."""
@@ -40,18 +42,21 @@ def lower_scan(ctx: Any, *args: Any, **params: Any) -> Sequence[Any]:
         outcome = _outcome(ctx, loop)
         if isinstance(outcome, Native):
             lower = lower_both if settings.check else _lower_native
-            results = lower(ctx, loop, outcome, args, params)
+            # a copy, because XLA's turn needs a context without traces of ours
+            results = lower(ctx.replace(), loop, outcome, args, params)
     except EngineError:  # a loop inside this one, in strict mode
         raise
     except Exception as error:
-        outcome = Failed(f"the engine failed inside ({type(error).__name__}: {error})")
+        reason = f"the engine failed inside ({type(error).__name__}: {error})"
+        outcome = Failed(reason, error=error)
     first = reporting.record(loop, outcome, time.perf_counter() - start)
     if results is not None:
         return results
 
     assert isinstance(outcome, Left)
     if settings.strict or settings.engine == "native":
-        raise EngineError(f"{loop} was left to XLA: {outcome.reason}.")
+        cause = outcome.error if isinstance(outcome, Failed) else None
+        raise EngineError(f"{loop} was left to XLA: {outcome.reason}.") from cause
     if first and isinstance(outcome, Failed):
         _warn(loop, outcome)
     return compat.stock_rule(ctx, *args, **params)
