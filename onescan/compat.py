@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import jax
+from jax._src import core as _core
 from jax._src import source_info_util, traceback_util
 from jax._src.interpreters import mlir as _mlir
 from jax._src.lax import lax as _lax
+from jax._src.random import prng as _prng
 from jax.experimental.xla_metadata import set_xla_metadata
 from jax.extend.core.primitives import scan_p
 from jax.interpreters import mlir
@@ -83,6 +85,20 @@ def num_devices(ctx: Any) -> int:
     return getattr(axis_context, "num_devices", None) or 1
 
 
+def with_fresh_caches(ctx: Any) -> Any:
+    """The same context, in which nothing that was lowered before is reused."""
+    fresh: dict[str, Any] = {"lowering_cache": {}, "cached_primitive_lowerings": {}}
+    return ctx.replace(module_context=ctx.module_context.replace(**fresh))
+
+
+def bind(eqn: Any, values: Sequence[Any]) -> Sequence[Any]:
+    """Apply one equation to values."""
+    params = eqn.primitive.get_bind_params(eqn.params)
+    with eqn.ctx.manager:
+        out = eqn.primitive.bind(*values, **params)
+    return out if eqn.primitive.multiple_results else [out]
+
+
 def loop_of(params: dict[str, Any]) -> Loop:
     """JAX's parameters of a scan equation as our `Loop`."""
     if "ft_in" in params:  # JAX 0.11 and later
@@ -108,3 +124,40 @@ def _name_and_source(debug_info: Any) -> tuple[str, str]:
     if found is None:
         return debug_info.func_src_info or "scan", "unknown"
     return found.group(1), found.group(2)
+
+
+def keys_as_bits(eqn: Any) -> Callable[..., Any] | None:
+    """A random-key primitive as a function of raw uint32 key data, if it is one."""
+    name, params = eqn.primitive.name, eqn.params
+    if name == "random_seed":
+        return lambda seeds: _prng.random_seed_impl_base(seeds, impl=params["impl"])
+    if name not in ("random_split", "random_fold_in", "random_bits"):
+        return None
+    aval = eqn.invars[0].aval
+    impl = aval.dtype._impl
+    if name == "random_split":
+        split = _prng.random_split_impl_base
+        return lambda keys: split(impl, keys, aval.ndim, shape=params["shape"])
+    if name == "random_fold_in":
+        fold_in = _prng.random_fold_in_impl_base
+        return lambda keys, data: fold_in(impl, keys, data, aval.shape)
+    bits = _prng.random_bits_impl_base
+    return lambda keys: bits(impl, keys, aval.ndim, **params)
+
+
+def physical(aval: Any) -> Any:
+    """The type a value has in memory: keys are arrays of uint32."""
+    return _core.physical_aval(aval)
+
+
+def scalar_aval(dtype: Any) -> Any:
+    """The type of one number."""
+    return _core.ShapedArray((), dtype)
+
+
+def source_of(eqn: Any) -> str:
+    """The user's line that made an equation: "model.py:57"."""
+    frame = source_info_util.user_frame(eqn.source_info.traceback)
+    if frame is None:
+        return "an unknown line"
+    return f"{Path(frame.file_name).name}:{frame.start_line}"

@@ -52,3 +52,7 @@ class Loop:
 def nbytes(avals: list[Any], times: int = 1) -> int:
     """Bytes that `times` values of each of these types hold together."""
     return times * sum(prod(a.shape) * a.dtype.itemsize for a in avals)
+
+
+class LeaveToXla(Exception):
+    """Raised by a stage that cannot take a loop; the text is the reason."""

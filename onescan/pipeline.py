@@ -6,11 +6,20 @@ XLA keeps the loop.  The names of the steps are the names that `report()` shows.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
-from onescan.loop import Loop
+from onescan.emit.kernel import build
+from onescan.emit.support import require_supported
+from onescan.loop import LeaveToXla, Loop
+from onescan.passes.inline import inline
+from onescan.plan.choose import Machine, choose
+from onescan.plan.plan import Plan
+from onescan.runtime import compiler
+from onescan.runtime.cpu import Kernel, lowering, register
 
 
 @dataclass(frozen=True)
@@ -31,4 +40,43 @@ class Left:
 
 def compile_loop(loop: Loop, platform: str) -> Native | Left:
     """Decide about one loop, and compile it if it is ours."""
-    return Left("the native engine is not built yet")
+    if platform != "cpu":
+        return Left(f"there is no native engine for {platform} yet")
+    if loop.length == 0:
+        return Left("the loop has no steps")
+    try:
+        loop = inline(loop)
+        require_supported(loop)
+        plan = choose(loop, host())
+        kernel = kernel_of(plan)
+        return Native(call_of(plan, register(kernel)))
+    except LeaveToXla as reason:
+        return Left(str(reason))
+
+
+def kernel_of(plan: Plan) -> Kernel:
+    """A planned loop as a kernel, ready to be compiled."""
+    body = plan.loop.body
+    return Kernel(
+        module=build(plan),
+        num_operands=len(body.in_avals),
+        num_results=len(body.out_avals),
+        tiles=plan.tiles,
+        threads=plan.threads,
+        grain=plan.grain,
+    )
+
+
+def call_of(plan: Plan, target: str) -> Callable[..., Sequence[Any]]:
+    """How the program calls a registered kernel, in the layouts it wants."""
+    count = len(plan.loop.body.in_avals)
+    layouts = [order[::-1] for order in plan.layouts]
+    return lowering(target, layouts[:count], layouts[count:])
+
+
+@cache
+def host() -> Machine:
+    """The processor we are on."""
+    features = compiler.host_features()
+    wide = 64 if "+avx512f" in features else 32 if "+avx2" in features else 16
+    return Machine(vector_bytes=wide, cores=os.cpu_count() or 1)

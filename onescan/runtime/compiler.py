@@ -48,6 +48,12 @@ def data_layout() -> str:
     return str(_target_machine().target_data)
 
 
+def host_features() -> str:
+    """What the processor can do, in LLVM's words."""
+    return _processor()[1]
+
+
+@functools.cache
 def _processor() -> tuple[str, str]:
     features = binding.get_host_cpu_features()
     # LLVM keeps to 256-bit vectors on most processors with AVX-512, for the sake of

@@ -1,0 +1,178 @@
+"""Values of a body: an `Array` is a function from an index to a register value.
+
+Elementwise chains, broadcasts, transposes and slices compose such functions, so
+they fuse and cost nothing by themselves.  An index has one component for each
+dimension: a Python int (unrolled code), an i64 (a loop), a `Vec` (consecutive
+positions, one for each vector lane), or a vector of i64 (a position for each
+lane, from data).  Dimensions that are spread over tiles have the tile's own
+extent here: an index is local to the tile.
+
+`Memory` is where arrays live: typed, with static strides, and a scalar offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+
+from onescan.emit import types as ty
+
+
+@dataclass(frozen=True)
+class Vec:
+    """The positions base, base + 1, ..., base + width - 1."""
+
+    base: int | ir.Value
+    width: int
+
+
+Index = int | ir.Value | Vec
+
+
+def as_value(b: ir.IRBuilder, index: Index) -> ir.Value:
+    """An index component as an i64, or a vector of them."""
+    if isinstance(index, int):
+        return ir.Constant(ty.I64, index)
+    if isinstance(index, Vec):
+        base = ty.splat(b, as_value(b, index.base), index.width)
+        return b.add(base, ty.iota(ty.I64, index.width))
+    return index
+
+
+def add(b: ir.IRBuilder, x: Index, y: Index) -> Index:
+    """The sum of two index components, folded where it can be."""
+    if isinstance(x, int) and isinstance(y, int):
+        return x + y
+    if x == 0 and isinstance(x, int):
+        return y
+    if y == 0 and isinstance(y, int):
+        return x
+    if isinstance(x, Vec) and not isinstance(y, Vec) and not _is_vector(y):
+        return Vec(add(b, x.base, y), x.width)  # type: ignore[arg-type]
+    if isinstance(y, Vec) and not isinstance(x, Vec) and not _is_vector(x):
+        return Vec(add(b, y.base, x), y.width)  # type: ignore[arg-type]
+    return b.add(*ty.match(b, as_value(b, x), as_value(b, y)))
+
+
+def scale(b: ir.IRBuilder, x: Index, factor: int) -> Index:
+    """An index component times a constant."""
+    if factor == 1:
+        return x
+    if factor == 0:
+        return 0
+    if isinstance(x, int):
+        return x * factor
+    value = as_value(b, x)
+    return b.mul(value, ty.constant(ty.I64, factor, ty.width_of(value)))
+
+
+def _is_vector(x: Index) -> bool:
+    return isinstance(x, ir.Value) and isinstance(x.type, ir.VectorType)
+
+
+@dataclass(frozen=True, eq=False)
+class Memory:
+    """Strided memory of one dtype; `offset` counts elements from `pointer`."""
+
+    pointer: ir.Value
+    dtype: np.dtype
+    strides: tuple[int, ...]
+    offset: int | ir.Value = 0
+    align: int = 1
+
+    def shifted(self, b: ir.IRBuilder, offset: Index) -> Memory:
+        total = add(b, self.offset, offset)
+        assert not isinstance(total, Vec)
+        return Memory(self.pointer, self.dtype, self.strides, total, 1)
+
+    def _place(self, b: ir.IRBuilder, index: tuple[Index, ...]) -> tuple[Index, int]:
+        """(position, width): a scalar start with a width, or a vector of places."""
+        scalar: Index = self.offset
+        vector_stride, width, wild = 0, 0, None
+        for component, stride in zip(index, self.strides, strict=True):
+            if isinstance(component, Vec):
+                width = component.width
+                vector_stride += stride
+                scalar = add(b, scalar, scale(b, component.base, stride))
+            elif _is_vector(component):
+                width = component.type.count  # type: ignore[union-attr]
+                part = scale(b, component, stride)
+                wild = part if wild is None else add(b, wild, part)
+            else:
+                scalar = add(b, scalar, scale(b, component, stride))
+        if wild is None and (width == 0 or vector_stride == 0):
+            return scalar, 0
+        if wild is None and vector_stride == 1:
+            return scalar, width
+        lanes: Index = scale(b, Vec(0, width), vector_stride)
+        if wild is not None:
+            lanes = add(b, wild, lanes) if vector_stride else wild
+        return as_value(b, add(b, lanes, scalar)), width
+
+    def _address(self, b: ir.IRBuilder, position: Index) -> ir.Value:
+        if isinstance(position, int) and position == 0:
+            return self.pointer
+        element = ty.memory_type(self.dtype)
+        place = as_value(b, position)
+        return b.gep(self.pointer, [place], inbounds=True, source_etype=element)
+
+    def _alignment(self, position: Index) -> int:
+        size = self.dtype.itemsize
+        if isinstance(position, int) and (position * size) % self.align == 0:
+            return max(size, self.align)
+        return size
+
+    def load(self, b: ir.IRBuilder, index: tuple[Index, ...]) -> ir.Value:
+        position, width = self._place(b, index)
+        element = ty.memory_type(self.dtype)
+        if _is_vector(position):
+            value = self._gather(b, position, element, width)
+        else:
+            kind = ty.with_width(element, width)
+            address = self._address(b, position)
+            value = b.load(address, typ=kind, align=self._alignment(position))
+        return ty.from_memory(b, value, self.dtype)
+
+    def _gather(
+        self, b: ir.IRBuilder, places: Any, element: ir.Type, width: int
+    ) -> ir.Value:
+        value: ir.Value = ir.Constant(ir.VectorType(element, width), ir.Undefined)
+        for lane in range(width):
+            where = ir.Constant(ty.I32, lane)
+            address = self._address(b, b.extract_element(places, where))
+            loaded = b.load(address, typ=element, align=self.dtype.itemsize)
+            value = b.insert_element(value, loaded, where)
+        return value
+
+    def store(self, b: ir.IRBuilder, index: tuple[Index, ...], value: ir.Value) -> None:
+        position, width = self._place(b, index)
+        value = ty.to_memory(b, ty.splat(b, value, width), self.dtype)
+        if not _is_vector(position):
+            address = self._address(b, position)
+            b.store(value, address, align=self._alignment(position))
+            return
+        for lane in range(width):
+            where = ir.Constant(ty.I32, lane)
+            address = self._address(b, b.extract_element(position, where))
+            part = b.extract_element(value, where)
+            b.store(part, address, align=self.dtype.itemsize)
+
+
+At = Callable[[tuple[Index, ...]], ir.Value]
+
+
+@dataclass(frozen=True, eq=False)
+class Array:
+    """A value of the body, pulled one index at a time."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    at: At
+    memory: Memory | None = None  # where it stands, if it stands anywhere
+    reads: frozenset[Memory] = field(default_factory=frozenset)
+    cost: int = 0  # operations to pull one element
+    lanes: tuple[Any, ...] = ()  # for each dimension, the lane axis it is, or None

@@ -1,0 +1,155 @@
+"""A body: its equations in order, what is fused, and what may be overwritten.
+
+Each equation's rule turns arrays into arrays.  A result that is read more than
+once and costs something is put into memory; the rest is computed where it is
+pulled.  An update (a dynamic update slice, a scatter) writes into its operand's
+memory when that memory belongs to this body and nobody reads the old values
+later; readers of the old values are moved in front of it where they can be.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+from jax.extend.core import Jaxpr, JaxprEqn, Literal, Var
+from llvmlite import ir
+
+from onescan.emit import types as ty
+from onescan.emit.arrays import Array, Memory
+from onescan.emit.emitter import CHEAP, Emitter
+from onescan.emit.rules import RULES
+
+UPDATES = {
+    "dynamic_update_slice",
+    "scatter",
+    "scatter-add",
+    "scatter-mul",
+    "scatter-min",
+    "scatter-max",
+}
+
+
+class Body:
+    """The emission of one jaxpr."""
+
+    def __init__(
+        self, e: Emitter, jaxpr: Jaxpr, args: list[Array], owned: set[Memory]
+    ) -> None:
+        self.e = e
+        self.jaxpr = jaxpr
+        self.owned = owned  # memory that this body may write to
+        self.env: dict[Var, Array] = dict(zip(jaxpr.invars, args, strict=True))
+        self.eqns = ordered(jaxpr)
+        self.uses = Counter(
+            v for eqn in jaxpr.eqns for v in eqn.invars if isinstance(v, Var)
+        )
+        self.uses.update(v for v in jaxpr.outvars if isinstance(v, Var))
+        self.last = {
+            v: k
+            for k, eqn in enumerate(self.eqns)
+            for v in eqn.invars
+            if isinstance(v, Var)
+        }
+        self.last.update({v: len(self.eqns) for v in jaxpr.outvars if _is_var(v)})
+        self.now = 0
+
+    def run(self) -> list[Array]:
+        """Emit every equation; the results may still be lazy."""
+        outer, self.e.body = self.e.body, self
+        for self.now, eqn in enumerate(self.eqns):
+            operands = [self.read(v) for v in eqn.invars]
+            results = RULES[eqn.primitive.name](self.e, eqn, operands)
+            for var, array in zip(eqn.outvars, results, strict=True):
+                if array.memory is None and self.uses[var] > 1 and array.cost > CHEAP:
+                    array = self.e.materialise(array)
+                    self.owned.add(array.memory)  # type: ignore[arg-type]
+                self.env[var] = array
+        self.now = len(self.eqns)
+        outs = [self.read(v) for v in self.jaxpr.outvars]
+        self.e.body = outer
+        return outs
+
+    def read(self, atom: Any) -> Array:
+        return literal(self.e, atom) if isinstance(atom, Literal) else self.env[atom]
+
+    def overwritable(self, eqn: JaxprEqn, x: Array) -> Array:
+        """Memory that holds the values of `x` and may be written to."""
+        var = eqn.invars[0]
+        memory = x.memory
+        if (
+            memory in self.owned
+            and isinstance(var, Var)
+            and self.last[var] <= self.now
+            and not self._needed_later(memory)
+        ):
+            return self.e.stored(memory, x.shape, x.lanes)  # type: ignore[arg-type]
+        target = self.e.fresh(eqn.outvars[0])
+        self.owned.add(target.memory)  # type: ignore[arg-type]
+        self.e.put(target, x)
+        return target
+
+    def _needed_later(self, memory: Memory | None) -> bool:
+        """Put lazy readers of `memory` aside; say if somebody still needs it."""
+        for var, array in list(self.env.items()):
+            if memory not in array.reads or self.last.get(var, -1) <= self.now:
+                continue
+            if array.memory is memory:
+                return True
+            self.env[var] = self.e.materialise(array)
+        return False
+
+
+def _is_var(v: Any) -> bool:
+    return isinstance(v, Var)
+
+
+def ordered(jaxpr: Jaxpr) -> list[JaxprEqn]:
+    """The equations, with readers of a value moved in front of its update."""
+    producer = {v: k for k, eqn in enumerate(jaxpr.eqns) for v in eqn.outvars}
+    readers: dict[Var, list[int]] = {}
+    for k, eqn in enumerate(jaxpr.eqns):
+        for v in eqn.invars:
+            if isinstance(v, Var):
+                readers.setdefault(v, []).append(k)
+    done: set[int] = set()
+    order: list[JaxprEqn] = []
+
+    def needs(k: int, seen: set[int]) -> set[int]:
+        for v in jaxpr.eqns[k].invars:
+            if isinstance(v, Var) and (p := producer.get(v)) is not None:
+                if p not in seen:
+                    seen.add(p)
+                    needs(p, seen)
+        return seen
+
+    def emit(k: int) -> None:
+        if k in done:
+            return
+        eqn = jaxpr.eqns[k]
+        for v in eqn.invars:
+            if isinstance(v, Var) and (p := producer.get(v)) is not None:
+                emit(p)
+        if eqn.primitive.name in UPDATES and isinstance(eqn.invars[0], Var):
+            for reader in readers[eqn.invars[0]]:
+                if reader > k and k not in needs(reader, set()):
+                    emit(reader)
+        if k not in done:
+            done.add(k)
+            order.append(eqn)
+
+    for k in range(len(jaxpr.eqns)):
+        emit(k)
+    return order
+
+
+def literal(e: Emitter, atom: Literal) -> Array:
+    """A constant of the jaxpr: a number, or a small array kept with the code."""
+    dtype = np.dtype(atom.aval.dtype)
+    shape = tuple(atom.aval.shape)
+    if not shape:
+        value = ty.literal(np.asarray(atom.val)[()], dtype)
+        return Array((), dtype, lambda index: value)
+    memory = e.constant_data(np.asarray(atom.val, dtype))
+    return e.stored(memory, shape, (None,) * len(shape))

@@ -1,0 +1,143 @@
+"""Control flow inside a body: nested scans, while loops, conditionals.
+
+Each inner body is emitted once, with its own carries in scratch memory.  A
+conditional branches: its predicate is the same for every lane of a tile (where
+it is not, JAX has turned the conditional into a select).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from onescan import compat
+from onescan.emit import types as ty
+from onescan.emit.arrays import Array, Index
+from onescan.emit.emitter import Emitter
+
+
+def emit_body(e: Emitter, jaxpr: Any, args: list[Array], owned: set) -> list[Array]:
+    from onescan.emit.body import Body  # rules and bodies need each other
+
+    return Body(e, jaxpr, args, owned).run()
+
+
+def carries(e: Emitter, variables: Any, inits: list[Array]) -> list[Array]:
+    """Memory for the carries of a loop, holding their first values."""
+    cells = [e.fresh(v) for v in variables]
+    for cell, init in zip(cells, inits, strict=True):
+        e.put(cell, init)
+    return cells
+
+
+def renew(e: Emitter, cells: list[Array], values: list[Array]) -> None:
+    """Put the next values into the carries; all are read before any is written."""
+    memories = {cell.memory for cell in cells}
+    pending = [
+        (cell, e.copied(value) if value.reads & memories else value)
+        for cell, value in zip(cells, values, strict=True)
+        if value.memory is None or value.memory is not cell.memory
+    ]
+    for cell, value in pending:
+        e.put(cell, value)
+
+
+def scan(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+    inner = compat.loop_of(eqn.params)
+    jaxpr, fixed = inner.body.jaxpr, inner.num_consts + inner.num_carry
+    consts = operands[: inner.num_consts]
+    consts = [e.once(a) for a in consts]
+    xs = [e.once(a) for a in operands[fixed:]]
+    cells = carries(
+        e,
+        jaxpr.invars[inner.num_consts : fixed],
+        operands[inner.num_consts : fixed],
+    )
+    ys = [e.fresh(v) for v in eqn.outvars[inner.num_carry :]]
+
+    def step(index: tuple[Index, ...]) -> None:
+        (k,) = index
+        if inner.reverse:
+            last = inner.length - 1
+            k = last - k if isinstance(k, int) else e.b.sub(_i64(last), k)
+        slices = [_at_step(e, x, v, k) for x, v in zip(xs, jaxpr.invars[fixed:])]
+        owned = {c.memory for c in cells}
+        outs = emit_body(e, jaxpr, [*consts, *cells, *slices], owned)
+        for y, value in zip(ys, outs[inner.num_carry :], strict=True):
+            memory = y.memory
+            e.nest(
+                value.shape,
+                y.lanes[1:],
+                lambda i: memory.store(e.b, (k, *i), value.at(i)),
+            )
+        renew(e, cells, outs[: inner.num_carry])
+
+    if inner.length > 4:
+        with e.loop(inner.length) as k:
+            step((k,))
+    else:
+        for k in range(inner.length):
+            step((k,))
+    return [*cells, *ys]
+
+
+def _at_step(e: Emitter, x: Array, var: Any, k: Index) -> Array:
+    return e.lazy(var, lambda index: x.at((k, *index)), [x])
+
+
+def _i64(value: int) -> ir.Constant:
+    return ir.Constant(ty.I64, value)
+
+
+def while_(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+    params = eqn.params
+    cond, body = params["cond_jaxpr"].jaxpr, params["body_jaxpr"].jaxpr
+    nc, nb = params["cond_nconsts"], params["body_nconsts"]
+    cond_consts = [e.once(a) for a in operands[:nc]]
+    body_consts = [e.once(a) for a in operands[nc : nc + nb]]
+    cells = carries(e, body.invars[nb:], operands[nc + nb :])
+    head, inside, done = (
+        e.function.append_basic_block(name) for name in ("while", "do", "after")
+    )
+    e.b.branch(head)
+    e.b.position_at_end(head)
+    (test,) = emit_body(e, cond, [*cond_consts, *cells], set())
+    e.b.cbranch(test.at(()), inside, done)
+    e.b.position_at_end(inside)
+    owned = {c.memory for c in cells}
+    renew(e, cells, emit_body(e, body, [*body_consts, *cells], owned))
+    e.b.branch(head)
+    e.b.position_at_end(done)
+    return cells
+
+
+def cond(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+    which, *args = operands
+    args = [e.once(a) for a in args]
+    branches = eqn.params["branches"]
+    results = [e.fresh(v) for v in eqn.outvars]
+    number = which.at(())
+    if ty.is_bool(which.dtype):
+        number = e.b.zext(number, ty.I32)
+    kind = number.type
+    last = len(branches) - 1
+    if last:  # out of range means the nearest branch
+        low = e.b.icmp_signed("<", number, ir.Constant(kind, 0))
+        number = e.b.select(low, ir.Constant(kind, 0), number)
+    blocks = [e.function.append_basic_block("branch") for _ in branches]
+    done = e.function.append_basic_block("chosen")
+    switch = e.b.switch(number, blocks[-1])
+    for k in range(last):
+        switch.add_case(ir.Constant(kind, k), blocks[k])
+    for block, branch in zip(blocks, branches, strict=True):
+        e.b.position_at_end(block)
+        outs = emit_body(e, branch.jaxpr, args, set())
+        for result, value in zip(results, outs, strict=True):
+            e.put(result, value)
+        e.b.branch(done)
+    e.b.position_at_end(done)
+    return results
+
+
+RULES = {"cond": cond, "scan": scan, "while": while_}

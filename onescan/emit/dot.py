@@ -1,0 +1,289 @@
+"""dot_general: products with a block of results held in registers.
+
+Each result is a sum over the contracted positions in order; a block of results
+(a few rows times a few columns, or vectors of columns) is summed at a time, so
+that every element pulled is used several times.  Where the vectors of the kernel
+can only lie along the contracted dimension, each vector position sums its own
+share and the shares are joined pairwise at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+
+from onescan.emit import elementwise as el
+from onescan.emit import types as ty
+from onescan.emit.arrays import Array, Index, Vec, add
+from onescan.emit.emitter import Emitter
+from onescan.emit.reduce import KINDS, _join
+
+#: registers that a block of results may take, and results that may share a pull
+REGISTERS = 16
+ROWS = 8
+#: a block with at most this many multiply-adds is unrolled over the contraction
+UNROLLED = 256
+
+
+def dot_general(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+    return [_Product(e, eqn, *map(e.once, operands)).emit()]
+
+
+class _Product:
+    def __init__(self, e: Emitter, eqn: Any, x: Array, y: Array) -> None:
+        self.e, self.eqn, self.x, self.y = e, eqn, x, y
+        (self.cx, self.cy), (self.bx, self.by) = eqn.params["dimension_numbers"]
+        self.fx = [
+            i for i in range(len(x.shape)) if i not in self.cx and i not in self.bx
+        ]
+        self.fy = [
+            i for i in range(len(y.shape)) if i not in self.cy and i not in self.by
+        ]
+        self.dtype = np.dtype(eqn.outvars[0].aval.dtype)
+        self.target = e.fresh(eqn.outvars[0])
+        self.sizes = [x.shape[i] for i in self.cx]
+        self.rows = len(self.bx), len(self.bx) + len(self.fx)  # of the result
+        self.columns = self.rows[1], self.rows[1] + len(self.fy)
+
+    def emit(self) -> Array:
+        shape, lanes = self.target.shape, self.target.lanes
+        if 0 in shape:
+            return self.target
+        held = next((i for i, l in enumerate(lanes) if l and l.vector), None)
+        if held is not None:
+            self._blocks(held, [(0, 1, shape[held])], wide=shape[held])
+        elif self.e.plan.width < 2 or not self._long_enough(shape):
+            if self._lengthwise():
+                self._blocks(None, [], wide=0, lengthwise=True)
+            else:
+                self._blocks(None, [], wide=0)
+        elif self._lengthwise():
+            self._blocks(None, [], wide=0, lengthwise=True)
+        else:
+            along, start, segments = len(shape) - 1, 0, []
+            for width in self.e.widths(shape[along]):
+                count = (shape[along] - start) // width
+                segments.append((start, count, width))
+                start += count * width
+            self._blocks(along, segments, wide=self.e.plan.width)
+        return self.target
+
+    def _long_enough(self, shape: tuple[int, ...]) -> bool:
+        return bool(shape) and shape[-1] > 1
+
+    def _lengthwise(self) -> bool:
+        """Whether vectors lie better along the contraction than the result."""
+        if self.e.plan.width < 2 or len(self.cx) != 1 or self.sizes[0] < 4:
+            return False
+        shape = self.target.shape
+        if not self._long_enough(shape):
+            return True
+        source, dims = (self.y, self.fy) if self.fy else (self.x, self.fx)
+        if not dims:
+            return False
+        along = _stride(source, dims[-1])
+        contracted = _stride(self.x, self.cx[0]), _stride(self.y, self.cy[0])
+        return along != 1 and contracted == (1, 1)
+
+    def _blocks(
+        self,
+        along: int | None,
+        segments: list[tuple[int, int, int]],
+        wide: int,
+        lengthwise: bool = False,
+    ) -> None:
+        """Walk the result in blocks; `along` is the dimension that vectors cover."""
+        e, shape = self.e, self.target.shape
+        width = wide if not lengthwise else e.plan.width
+        per = max(1, width * max(self.dtype.itemsize, 4) // 64)
+        budget = max(1, REGISTERS // per)
+        row = self._last(self.rows, along)
+        column = self._last(self.columns, None if segments else along)
+        steps = [1] * len(shape)
+        if row is not None:
+            steps[row] = min(shape[row], ROWS if column is not None else budget, budget)
+        if column is not None:
+            least = budget // (steps[row] if row is not None else 1)
+            steps[column] = max(1, min(self._count(column, along, segments), least))
+        for part in self._parts(along, segments, steps):
+            self._part(along, part, lengthwise)
+
+    def _last(self, span: tuple[int, int], along: int | None) -> int | None:
+        """The last dimension of a span that may be blocked."""
+        dims = [i for i in range(*span) if i != along and self.target.shape[i] > 1]
+        return dims[-1] if dims else None
+
+    def _count(self, i: int, along: int | None, segments: Any) -> int:
+        if i == along and segments:
+            return max(count for _, count, _ in segments)
+        return self.target.shape[i]
+
+    def _parts(
+        self, along: int | None, segments: Any, steps: list[int]
+    ) -> Iterator[list[tuple[int, int, int, int]]]:
+        """For each dimension (start, blocks, block size, width) of a uniform part."""
+        choices = []
+        for i, n in enumerate(self.target.shape):
+            runs = segments if i == along else [(0, n, 1)]
+            options = []
+            for start, count, width in runs:
+                step = min(steps[i], count)
+                if count // step:
+                    options.append((start, count // step, step, width))
+                if left := count % step:
+                    begin = start + (count - left) * width
+                    options.append((begin, 1, left, width))
+            choices.append(options)
+        yield from map(list, product(*choices))
+
+    def _part(self, along: int | None, part: Any, lengthwise: bool) -> None:
+        e = self.e
+
+        def visit(blocks: tuple[Index, ...]) -> None:
+            places: list[list[Index]] = []
+            for i, (block, (start, _, step, width)) in enumerate(
+                zip(blocks, part, strict=True)
+            ):
+                options: list[Index] = []
+                for k in range(step):
+                    if isinstance(block, int):
+                        base: Index = start + (block * step + k) * width
+                    else:
+                        scaled = e.b.mul(block, ir.Constant(ty.I64, step * width))
+                        base = add(e.b, scaled, start + k * width)
+                    is_vector = i == along and (width > 1 or self._held(i))
+                    options.append(Vec(base, width) if is_vector else base)
+                places.append(options)
+            self._sum(list(product(*places)), lengthwise)
+
+        e.for_each([blocks for _, blocks, _, _ in part], visit)
+
+    def _held(self, i: int) -> bool:
+        lane = self.target.lanes[i]
+        return bool(lane and lane.vector)
+
+    def _sum(self, places: list[tuple[Index, ...]], lengthwise: bool) -> None:
+        """The results at `places`, summed together."""
+        e, memory = self.e, self.target.memory
+        assert memory is not None
+        if not lengthwise:
+            width = next((i.width for i in places[0] if isinstance(i, Vec)), 0)
+            for place, total in zip(
+                places, self._totals(places, self.sizes, 0, 0, width), strict=True
+            ):
+                memory.store(e.b, place, el.rounded(e.b, total, self.dtype))
+            return
+        combine = KINDS["reduce_sum"][0]
+        (n,) = self.sizes
+        sums: list[ir.Value] = []
+        start = 0
+        for width in e.widths(n):
+            count = (n - start) // width
+            totals = self._totals(places, [count], start, width, width)
+            totals = [_join(e, t, combine, self.dtype) for t in totals]
+            sums = (
+                totals
+                if not sums
+                else [
+                    combine(e.b, self.dtype, s, t)
+                    for s, t in zip(sums, totals, strict=True)
+                ]
+            )
+            start += count * width
+        for place, total in zip(places, sums, strict=True):
+            memory.store(e.b, place, el.rounded(e.b, total, self.dtype))
+
+    def _totals(
+        self,
+        places: list[tuple[Index, ...]],
+        sizes: list[int],
+        start: int,
+        stretch: int,
+        width: int,
+    ) -> list[ir.Value]:
+        e = self.e
+        kind = ty.with_width(ty.register_type(self.dtype), width if width > 1 else 0)
+        cells = [e.entry.alloca(kind) for _ in places]
+        for cell in cells:
+            e.b.store(ir.Constant(kind, None), cell)
+
+        def step(index: tuple[Index, ...]) -> None:
+            if stretch:
+                (block,) = index
+                if isinstance(block, int):
+                    base: Index = start + block * stretch
+                else:
+                    base = add(
+                        e.b, e.b.mul(block, ir.Constant(ty.I64, stretch)), start
+                    )
+                index = (Vec(base, stretch) if stretch > 1 else base,)
+            left: dict[Any, ir.Value] = {}
+            right: dict[Any, ir.Value] = {}
+            for place, cell in zip(places, cells, strict=True):
+                a = self._pull(left, self.x, self.bx, self.fx, self.cx, place, index, 0)
+                c = self._pull(
+                    right, self.y, self.by, self.fy, self.cy, place, index, 1
+                )
+                held = e.b.load(cell)
+                e.b.store(_multiply_add(e.b, self.dtype, a, c, held), cell)
+
+        if prod(sizes) * len(places) <= UNROLLED:
+            for index in product(*map(range, sizes)):
+                step(index)
+        else:
+            e.for_each(sizes, step)
+        return [e.b.load(cell) for cell in cells]
+
+    def _pull(
+        self,
+        seen: dict[Any, ir.Value],
+        array: Array,
+        batch: Any,
+        free: Any,
+        contracted: Any,
+        place: tuple[Index, ...],
+        index: tuple[Index, ...],
+        side: int,
+    ) -> ir.Value:
+        first = self.rows[0] if side == 0 else self.columns[0]
+        where: dict[int, Index] = dict(zip(batch, place, strict=False))
+        where.update(zip(free, place[first:], strict=False))
+        where.update(zip(contracted, index, strict=True))
+        full = tuple(where[i] for i in range(len(array.shape)))
+        key = tuple(map(_identity, full))
+        if key not in seen:
+            value = array.at(full)
+            seen[key] = el.convert(self.e.b, value, array.dtype, self.dtype)
+        return seen[key]
+
+
+def _identity(i: Index) -> Any:
+    if isinstance(i, Vec):
+        return ("vec", _identity(i.base), i.width)
+    return i if isinstance(i, int) else id(i)
+
+
+def _stride(array: Array, dim: int) -> int | None:
+    """How far apart neighbours along a dimension are, as far as known."""
+    if array.memory is not None:
+        return array.memory.strides[dim]
+    return 1 if dim == len(array.shape) - 1 else None
+
+
+def _multiply_add(
+    b: ir.IRBuilder, dtype: Any, x: ir.Value, y: ir.Value, z: ir.Value
+) -> ir.Value:
+    x, y, z = ty.match(b, x, y, z)
+    if ty.is_float(dtype):
+        return b.fadd(b.fmul(x, y, flags=el.CONTRACT), z, flags=el.CONTRACT)
+    if ty.is_bool(dtype):
+        return b.or_(b.and_(x, y), z)
+    return b.add(b.mul(x, y), z)
+
+
+RULES = {"dot_general": dot_general}

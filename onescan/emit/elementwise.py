@@ -1,0 +1,437 @@
+"""Elementwise primitives: one function each, on scalars or vectors.
+
+An operation gets the builder, its equation (for dtypes and parameters) and one
+register value for each operand, all of one width.  Multiplications and additions
+may be contracted into fused multiply-adds, as XLA allows too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from jax import lax
+from llvmlite import ir
+
+from onescan.emit import types as ty
+from onescan.emit.arrays import Array, Index
+from onescan.emit.emitter import Emitter
+from onescan.emit.math import FUNCTIONS
+from onescan.emit.types import halves
+
+Op = Callable[[ir.IRBuilder, Any, list[ir.Value]], ir.Value]
+CONTRACT = ("contract",)
+
+
+def rule(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+    """The lazy result of an elementwise equation."""
+    op = OPS[eqn.primitive.name]
+    (out,) = eqn.outvars
+
+    def at(index: tuple[Index, ...]) -> ir.Value:
+        values = [
+            a.at(spread(v.aval.shape, out.aval.shape, index))
+            for a, v in zip(operands, eqn.invars, strict=True)
+        ]
+        value = op(e.b, eqn, ty.match(e.b, *values))
+        return rounded(e.b, value, out.aval.dtype)
+
+    return [e.lazy(out, at, operands, COSTS.get(eqn.primitive.name, 1))]
+
+
+def spread(
+    shape: tuple[int, ...], out: tuple[int, ...], index: tuple[Index, ...]
+) -> tuple[Index, ...]:
+    """The index of an operand that is spread over the dimensions it lacks."""
+    if not shape:
+        return ()
+    return tuple(
+        0 if n == 1 and m != 1 else i
+        for i, n, m in zip(index, shape, out, strict=True)
+    )
+
+
+def rounded(b: ir.IRBuilder, value: ir.Value, dtype: Any) -> ir.Value:
+    """A float32 result as the half type it stands for."""
+    if np.dtype(dtype) in ty.HALVES and ty.element_type(value) == ty.F32:
+        return ty.from_memory(b, ty.to_memory(b, value, dtype), dtype)
+    return value
+
+
+def _dtype(eqn: Any, i: int = 0) -> np.dtype:
+    return np.dtype(eqn.invars[i].aval.dtype)
+
+
+def _like(value: ir.Value, number: float) -> ir.Constant:
+    return ty.constant(ty.element_type(value), number, ty.width_of(value))
+
+
+def intrinsic(b: ir.IRBuilder, name: str, *args: ir.Value) -> ir.Value:
+    """Call an LLVM intrinsic that is overloaded on its first argument's type."""
+    kind = ir.FunctionType(args[0].type, [a.type for a in args])
+    module = b.module
+    suffix = _suffix(args[0].type)
+    full = f"{name}.{suffix}"
+    function = module.globals.get(full) or ir.Function(module, kind, full)
+    return b.call(function, args)
+
+
+def _suffix(kind: ir.Type) -> str:
+    if isinstance(kind, ir.VectorType):
+        return f"v{kind.count}{_suffix(kind.element)}"
+    if isinstance(kind, ir.IntType):
+        return f"i{kind.width}"
+    return "f64" if kind == ty.F64 else "f32"
+
+
+# arithmetic
+
+
+def _arithmetic(for_float: str, for_int: str) -> Op:
+    def op(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+        if ty.is_float(_dtype(eqn)):
+            return getattr(b, for_float)(*xs, flags=CONTRACT)
+        return getattr(b, for_int)(*xs)
+
+    return op
+
+
+def _div(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+    if ty.is_float(_dtype(eqn)):
+        return b.fdiv(*xs)
+    quotient, _ = _divide(b, _dtype(eqn), *xs)
+    return quotient
+
+
+def _rem(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+    if ty.is_float(_dtype(eqn)):
+        return b.frem(*xs)
+    _, remainder = _divide(b, _dtype(eqn), *xs)
+    return remainder
+
+
+def _divide(
+    b: ir.IRBuilder, dtype: np.dtype, x: ir.Value, y: ir.Value
+) -> tuple[ir.Value, ir.Value]:
+    """XLA's integer division: x / 0 is all ones, x rem 0 is x, nothing traps."""
+    zero, one, ones = _like(x, 0), _like(x, 1), _like(x, -1)
+    by_zero = b.icmp_signed("==", y, zero)
+    if not ty.is_signed(dtype):
+        safe = b.select(by_zero, one, y)
+        quotient = b.select(by_zero, ones, b.udiv(x, safe))
+        return quotient, b.select(by_zero, x, b.urem(x, safe))
+    lowest = _like(x, -(1 << (8 * dtype.itemsize - 1)))
+    overflow = b.and_(b.icmp_signed("==", x, lowest), b.icmp_signed("==", y, ones))
+    safe = b.select(b.or_(by_zero, overflow), one, y)
+    quotient = b.select(by_zero, ones, b.sdiv(x, safe))
+    remainder = b.select(by_zero, x, b.srem(x, safe))
+    return (
+        b.select(overflow, x, quotient),
+        b.select(overflow, zero, remainder),
+    )
+
+
+def maximum(b: ir.IRBuilder, dtype: Any, x: ir.Value, y: ir.Value) -> ir.Value:
+    """The larger; NaN if either is NaN."""
+    return _extreme(b, dtype, x, y, ">")
+
+
+def minimum(b: ir.IRBuilder, dtype: Any, x: ir.Value, y: ir.Value) -> ir.Value:
+    """The smaller; NaN if either is NaN."""
+    return _extreme(b, dtype, x, y, "<")
+
+
+def _extreme(
+    b: ir.IRBuilder, dtype: Any, x: ir.Value, y: ir.Value, sign: str
+) -> ir.Value:
+    if ty.is_float(dtype):
+        better = b.select(b.fcmp_ordered(sign, x, y), x, y)
+        return b.select(b.fcmp_unordered("uno", x, x), x, better)
+    return b.select(compare(b, dtype, sign, x, y), x, y)
+
+
+def compare(
+    b: ir.IRBuilder, dtype: Any, sign: str, x: ir.Value, y: ir.Value
+) -> ir.Value:
+    if ty.is_float(dtype):
+        if sign == "!=":
+            return b.fcmp_unordered(sign, x, y)
+        return b.fcmp_ordered(sign, x, y)
+    if ty.is_signed(dtype):
+        return b.icmp_signed(sign, x, y)
+    return b.icmp_unsigned(sign, x, y)
+
+
+def _comparison(sign: str) -> Op:
+    return lambda b, eqn, xs: compare(b, _dtype(eqn), sign, *xs)
+
+
+def _clamp(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+    low, x, high = xs
+    dtype = _dtype(eqn, 1)
+    return minimum(b, dtype, maximum(b, dtype, x, low), high)
+
+
+def _neg(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+    return b.fneg(xs[0]) if ty.is_float(_dtype(eqn)) else b.neg(xs[0])
+
+
+def _abs(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+    (x,) = xs
+    if ty.is_float(_dtype(eqn)):
+        return intrinsic(b, "llvm.fabs", x)
+    if ty.is_signed(_dtype(eqn)):
+        return b.select(b.icmp_signed("<", x, _like(x, 0)), b.neg(x), x)
+    return x
+
+
+def _sign(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+    (x,) = xs
+    zero, one = _like(x, 0), _like(x, 1)
+    if ty.is_float(_dtype(eqn)):
+        unit = intrinsic(b, "llvm.copysign", one, x)
+        keep = b.fcmp_unordered("==", x, zero)  # zeros keep their sign, NaN stays
+        return b.select(keep, x, unit)
+    if ty.is_signed(_dtype(eqn)):
+        unit = b.select(b.icmp_signed("<", x, zero), _like(x, -1), one)
+    else:
+        unit = one
+    return b.select(b.icmp_signed("==", x, zero), zero, unit)
+
+
+def _square(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+    return OPS["mul"](b, eqn, [xs[0], xs[0]])
+
+
+def _integer_pow(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+    (x,), power = xs, eqn.params["y"]
+    result, factor, left = None, x, abs(power)
+    while left:
+        if left & 1:
+            result = factor if result is None else OPS["mul"](b, eqn, [result, factor])
+        left >>= 1
+        if left:
+            factor = OPS["mul"](b, eqn, [factor, factor])
+    if result is None:
+        return _like(x, 1)
+    return b.fdiv(_like(x, 1), result) if power < 0 else result
+
+
+def _pow(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+    x, y = xs
+    if not ty.is_float(_dtype(eqn, 1)):
+        y = convert(b, y, _dtype(eqn, 1), _dtype(eqn, 0))
+    return FUNCTIONS["pow"](b, x, y)
+
+
+# bits
+
+
+def _not(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+    return b.xor(xs[0], _like(xs[0], -1))
+
+
+def _bits(name: str) -> Op:
+    return lambda b, eqn, xs: getattr(b, name)(*xs)
+
+
+def _shift(name: str) -> Op:
+    """Shifts past the width give zero, or the sign for an arithmetic one."""
+
+    def op(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+        x, by = xs
+        bits = ty.element_type(x).width
+        if isinstance(by, ir.Constant) and _is_small(by, bits):
+            return getattr(b, name)(x, by)
+        inside = b.icmp_unsigned("<", by, _like(by, bits))
+        if name == "ashr":
+            return b.ashr(x, b.select(inside, by, _like(by, bits - 1)))
+        shifted = getattr(b, name)(x, b.select(inside, by, _like(by, 0)))
+        return b.select(inside, shifted, _like(x, 0))
+
+    return op
+
+
+def _is_small(constant: ir.Constant, bits: int) -> bool:
+    value = constant.constant
+    if isinstance(value, (list, tuple)):
+        value = getattr(value[0], "constant", value[0])
+    return isinstance(value, int) and 0 <= value < bits
+
+
+def _population_count(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+    return intrinsic(b, "llvm.ctpop", xs[0])
+
+
+def _clz(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+    (x,) = xs
+    name = f"llvm.ctlz.{_suffix(x.type)}"
+    kind = ir.FunctionType(x.type, [x.type, ty.I1])
+    function = b.module.globals.get(name) or ir.Function(b.module, kind, name)
+    return b.call(function, [x, ir.Constant(ty.I1, 0)])
+
+
+# types
+
+
+def _convert(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+    return convert(b, xs[0], _dtype(eqn), np.dtype(eqn.outvars[0].aval.dtype))
+
+
+def convert(b: ir.IRBuilder, x: ir.Value, old: np.dtype, new: np.dtype) -> ir.Value:
+    """A register value of one dtype as another, as XLA converts."""
+    old, new = np.dtype(old), np.dtype(new)
+    if old == new:
+        return x
+    width = ty.width_of(x)
+    kind = ty.with_width(ty.register_type(new), width)
+    if ty.is_bool(new):
+        zero = _like(x, 0)
+        if ty.is_float(old):
+            return b.fcmp_unordered("!=", x, zero)
+        return b.icmp_unsigned("!=", x, zero)
+    if ty.is_float(old) and ty.is_float(new):
+        return _convert_float(b, x, old, new, kind)
+    if ty.is_float(new):
+        to_float = b.sitofp if ty.is_signed(old) else b.uitofp
+        if new in ty.HALVES and old.itemsize > 2:  # one rounding only
+            wide = to_float(x, ty.with_width(ty.F64, width))
+            return _convert_float(b, wide, np.dtype(np.float64), new, kind)
+        return rounded(b, to_float(x, kind), new)
+    if ty.is_float(old):
+        return _float_to_int(b, x, new, kind)
+    if new.itemsize < old.itemsize and not ty.is_bool(old):
+        return b.trunc(x, kind)
+    if new.itemsize == old.itemsize and not ty.is_bool(old):
+        return x
+    return b.sext(x, kind) if ty.is_signed(old) else b.zext(x, kind)
+
+
+def _convert_float(
+    b: ir.IRBuilder, x: ir.Value, old: np.dtype, new: np.dtype, kind: ir.Type
+) -> ir.Value:
+    if new == np.float64:
+        return b.fpext(x, kind)
+    if new == np.float32:
+        return b.fptrunc(x, kind) if old == np.float64 else x
+    if old == np.float64:
+        if new == ty.FLOAT16:
+            bits = halves.float64_to_float16(b, x)
+        else:
+            bits = halves.float64_to_bfloat16(b, x)
+        return ty.from_memory(b, bits, new)
+    return rounded(b, x, new)
+
+
+def _float_to_int(
+    b: ir.IRBuilder, x: ir.Value, new: np.dtype, kind: ir.Type
+) -> ir.Value:
+    """Towards zero, held at the ends of the range; NaN is 0."""
+    name = "llvm.fptosi.sat" if ty.is_signed(new) else "llvm.fptoui.sat"
+    full = f"{name}.{_suffix(kind)}.{_suffix(x.type)}"
+    function = b.module.globals.get(full) or ir.Function(
+        b.module, ir.FunctionType(kind, [x.type]), full
+    )
+    return b.call(function, [x])
+
+
+def _bitcast(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+    (x,) = xs
+    old, new = _dtype(eqn), np.dtype(eqn.outvars[0].aval.dtype)
+    raw = ty.to_memory(b, x, old)
+    kind = ty.with_width(ty.memory_type(new), ty.width_of(x))
+    return ty.from_memory(b, raw if raw.type == kind else b.bitcast(raw, kind), new)
+
+
+def _reduce_precision(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+    target = {(5, 10): ty.FLOAT16, (8, 7): ty.BFLOAT16, (8, 23): np.dtype(np.float32)}[
+        eqn.params["exponent_bits"], eqn.params["mantissa_bits"]
+    ]
+    narrow = convert(b, xs[0], _dtype(eqn), target)
+    return convert(b, narrow, target, _dtype(eqn))
+
+
+def _is_finite(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+    size = intrinsic(b, "llvm.fabs", xs[0])
+    return b.fcmp_ordered("<", size, _like(size, float("inf")))
+
+
+def _round(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+    even = eqn.params["rounding_method"] == lax.RoundingMethod.TO_NEAREST_EVEN
+    return intrinsic(b, "llvm.roundeven" if even else "llvm.round", xs[0])
+
+
+def _select_n(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+    which, *cases = xs
+    if ty.is_bool(_dtype(eqn)):
+        return b.select(which, cases[1], cases[0]) if len(cases) == 2 else cases[0]
+    result = cases[-1]
+    for i in range(len(cases) - 2, -1, -1):
+        here = b.icmp_signed("<=", which, _like(which, i))
+        result = b.select(here, cases[i], result)
+    return result
+
+
+def _function(name: str) -> Op:
+    return lambda b, eqn, xs: FUNCTIONS[name](b, *xs)
+
+
+OPS: dict[str, Op] = {
+    "abs": _abs,
+    "add": _arithmetic("fadd", "add"),
+    "add_any": _arithmetic("fadd", "add"),
+    "and": _bits("and_"),
+    "bitcast_convert_type": _bitcast,
+    "ceil": lambda b, eqn, xs: intrinsic(b, "llvm.ceil", xs[0]),
+    "clamp": _clamp,
+    "clz": _clz,
+    "convert_element_type": _convert,
+    "div": _div,
+    "eq": _comparison("=="),
+    "floor": lambda b, eqn, xs: intrinsic(b, "llvm.floor", xs[0]),
+    "ge": _comparison(">="),
+    "gt": _comparison(">"),
+    "integer_pow": _integer_pow,
+    "is_finite": _is_finite,
+    "le": _comparison("<="),
+    "lt": _comparison("<"),
+    "max": lambda b, eqn, xs: maximum(b, _dtype(eqn), *xs),
+    "min": lambda b, eqn, xs: minimum(b, _dtype(eqn), *xs),
+    "mul": _arithmetic("fmul", "mul"),
+    "ne": _comparison("!="),
+    "neg": _neg,
+    "not": _not,
+    "or": _bits("or_"),
+    "population_count": _population_count,
+    "pow": _pow,
+    "reduce_precision": _reduce_precision,
+    "rem": _rem,
+    "round": _round,
+    "select_n": _select_n,
+    "shift_left": _shift("shl"),
+    "shift_right_arithmetic": _shift("ashr"),
+    "shift_right_logical": _shift("lshr"),
+    "sign": _sign,
+    "square": _square,
+    "sub": _arithmetic("fsub", "sub"),
+    "xor": _bits("xor"),
+    **{name: _function(name) for name in FUNCTIONS if name != "pow"},
+}
+
+#: rough operations of one element, where that is not 1
+COSTS = {
+    "convert_element_type": 0,
+    "bitcast_convert_type": 0,
+    "neg": 0,
+    "not": 0,
+    "div": 4,
+    "sqrt": 6,
+    "rsqrt": 8,
+    "rem": 20,
+    **dict.fromkeys(("exp", "exp2", "logistic", "tanh", "log", "sin", "cos"), 16),
+    **dict.fromkeys(("expm1", "log1p", "tan", "erf", "erfc", "erf_inv"), 25),
+    **dict.fromkeys(("pow", "atan2", "lgamma", "digamma", "cbrt"), 40),
+    **dict.fromkeys(("asin", "acos", "atan", "sinh", "cosh"), 25),
+    **dict.fromkeys(("asinh", "acosh", "atanh"), 40),
+}

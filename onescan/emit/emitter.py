@@ -1,0 +1,286 @@
+"""The emitter: where the next instruction goes, loops, scratch, materialising.
+
+Rules build `Array`s and ask the emitter for loops and scratch memory.  Small
+loops are unrolled (their indices are Python ints), and LLVM then keeps scratch
+that is only addressed by constants in registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import contextmanager
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+
+from onescan.emit import types as ty
+from onescan.emit.arrays import Array, At, Index, Memory, Vec
+from onescan.plan.plan import Lane, Plan
+
+#: a nest of loops with at most this many iterations is unrolled
+UNROLL = 32
+#: elementwise values dearer than this (in operations) are not computed twice
+CHEAP = 1
+STACK = 1 << 20
+
+
+class Emitter:
+    """One kernel function under construction."""
+
+    def __init__(self, plan: Plan, function: ir.Function) -> None:
+        self.plan = plan
+        self.function = function
+        self.entry = ir.IRBuilder(function.append_basic_block("entry"))
+        self.b = ir.IRBuilder(function.append_basic_block("start"))
+        self.bases: dict[Lane, ir.Value | int] = {}
+        self.stack_bytes = 0
+        self.body: Any = None  # the innermost body being emitted
+
+    # loops
+
+    @contextmanager
+    def loop(self, count: int, unroll: int = 0) -> Any:
+        """A loop whose index is an i64 from 0 up to `count`."""
+        b = self.b
+        before = b.block
+        head = self.function.append_basic_block("loop")
+        b.branch(head)
+        b.position_at_end(head)
+        index = b.phi(ty.I64)
+        index.add_incoming(ir.Constant(ty.I64, 0), before)
+        yield index
+        following = b.add(index, ir.Constant(ty.I64, 1))
+        index.add_incoming(following, b.block)
+        done = self.function.append_basic_block("done")
+        again = b.icmp_signed("<", following, ir.Constant(ty.I64, count))
+        branch = b.cbranch(again, head, done)
+        if unroll:
+            branch.set_metadata("llvm.loop", self._unroll_hint(unroll))
+        b.position_at_end(done)
+
+    def _unroll_hint(self, count: int) -> Any:
+        module = self.function.module
+        text = "llvm.loop.unroll.disable" if count == 1 else "llvm.loop.unroll.count"
+        parts = [text] if count == 1 else [text, ir.Constant(ty.I32, count)]
+        return module.add_metadata([module.add_metadata(parts)])
+
+    def for_each(
+        self, counts: Iterable[int], body: Callable[[tuple[Index, ...]], None]
+    ) -> None:
+        """Run `body` for every index below `counts`: unrolled when they are few."""
+        counts = tuple(counts)
+        if prod(counts) <= UNROLL:
+            for index in product(*map(range, counts)):
+                body(index)
+            return
+        # the innermost dimensions are unrolled as far as they are few
+        inner = len(counts)
+        while inner > 1 and prod(counts[inner - 1 :]) <= UNROLL // 4:
+            inner -= 1
+        self._nested(counts, inner, (), body)
+
+    def _nested(self, counts: Any, inner: int, done: Any, body: Any) -> None:
+        depth = len(done)
+        if depth == inner:
+            for index in product(*map(range, counts[inner:])):
+                body((*done, *index))
+        elif counts[depth] == 1:
+            self._nested(counts, inner, (*done, 0), body)
+        elif counts[depth] > 0:
+            with self.loop(counts[depth]) as index:
+                self._nested(counts, inner, (*done, index), body)
+
+    def nest(
+        self,
+        shape: tuple[int, ...],
+        lanes: tuple[Lane | None, ...],
+        body: Callable[[tuple[Index, ...]], None],
+        vector: int | None = -1,
+    ) -> None:
+        """Visit every element of a local shape, a vector at a time.
+
+        The vector lies along the vector lane if there is one, else along
+        dimension `vector` (None: no vectors there, -1: the last).
+        """
+        if 0 in shape:
+            return
+        held = next((i for i, l in enumerate(lanes) if l and l.vector), None)
+        if held is not None:
+            rest = [n if i != held else 1 for i, n in enumerate(shape)]
+            vec = Vec(0, shape[held])
+            self.for_each(
+                rest, lambda index: body((*index[:held], vec, *index[held + 1 :]))
+            )
+            return
+        if not shape or self.plan.width < 2 or vector is None:
+            self.for_each(shape, body)
+            return
+        along = vector % len(shape)
+        n = shape[along]
+        start = 0
+        for width in self.widths(n):
+            count = (n - start) // width
+            rest = [*shape[:along], *shape[along + 1 :], count]
+
+            def visit(index: Any, start: int = start, width: int = width) -> None:
+                *outer, block = index
+                base: Index
+                if isinstance(block, int):
+                    base = start + block * width
+                else:
+                    step = self.b.mul(block, ir.Constant(ty.I64, width))
+                    base = self.b.add(step, ir.Constant(ty.I64, start))
+                place = Vec(base, width) if width > 1 else base
+                body((*outer[:along], place, *outer[along:]))
+
+            self.for_each(rest, visit)
+            start += count * width
+
+    def widths(self, n: int) -> list[int]:
+        """Vector widths that cover n positions, widest first."""
+        width, found = self.plan.width, []
+        while n:
+            if n >= width:
+                found.append(width)
+                n %= width
+            width //= 2
+        return found
+
+    # memory
+
+    def scratch(
+        self, shape: tuple[int, ...], lanes: tuple[Lane | None, ...], dtype: Any
+    ) -> Memory:
+        """Fresh stack memory for an array; a vector lane lies innermost."""
+        dtype = np.dtype(dtype)
+        order = sorted(
+            range(len(shape)),
+            key=lambda i: (bool(lanes[i] and lanes[i].vector), i),  # type: ignore
+        )
+        strides, size = [0] * len(shape), 1
+        for i in reversed(order):
+            strides[i] = size
+            size *= shape[i]
+        kind = ir.ArrayType(ty.memory_type(dtype), max(size, 1))
+        pointer = self.entry.alloca(kind)
+        pointer.align = 64
+        self.stack_bytes += size * dtype.itemsize
+        return Memory(_opaque(pointer), dtype, tuple(strides), 0, 64)
+
+    def lazy(
+        self,
+        var: Any,
+        at: At,
+        operands: Iterable[Array] = (),
+        cost: int = 0,
+        dtype: Any = None,
+    ) -> Array:
+        """The value of `var`, computed where it is pulled."""
+        operands = tuple(operands)
+        return Array(
+            shape=self.plan.local_shape(var),
+            dtype=np.dtype(var.aval.dtype if dtype is None else dtype),
+            at=at,
+            reads=frozenset().union(*(a.reads for a in operands)),
+            cost=cost + sum(a.cost for a in operands),
+            lanes=self.plan.local_lanes(var),
+        )
+
+    def stored(
+        self,
+        memory: Memory,
+        shape: tuple[int, ...],
+        lanes: tuple[Lane | None, ...],
+    ) -> Array:
+        """What stands in memory, as an array."""
+        return Array(
+            shape=shape,
+            dtype=memory.dtype,
+            at=lambda index: memory.load(self.b, index),
+            memory=memory,
+            reads=frozenset([memory]),
+            lanes=lanes,
+        )
+
+    def fresh(self, var: Any) -> Array:
+        """Scratch for the value of `var`, to be filled by its rule."""
+        shape, lanes = self.plan.local_shape(var), self.plan.local_lanes(var)
+        return self.stored(self.scratch(shape, lanes, var.aval.dtype), shape, lanes)
+
+    def put(self, target: Array, source: Array, vector: int | None = -1) -> None:
+        """Store every element of `source` into the memory of `target`."""
+        assert target.memory is not None
+        memory = target.memory
+        self.nest(
+            target.shape,
+            target.lanes,
+            lambda index: memory.store(self.b, index, source.at(index)),
+            vector,
+        )
+
+    def materialise(self, array: Array) -> Array:
+        """The same values, standing in memory."""
+        return array if array.memory is not None else self.copied(array)
+
+    def once(self, array: Array) -> Array:
+        """The same values, cheap enough to be pulled many times."""
+        return array if array.cost <= CHEAP else self.materialise(array)
+
+    def overwritable(self, eqn: Any, x: Array) -> Array:
+        """Memory with the values of `x` that may be written to."""
+        return self.body.overwritable(eqn, x)
+
+    def copied(self, array: Array) -> Array:
+        """The same values in memory of their own."""
+        memory = self.scratch(array.shape, array.lanes, array.dtype)
+        copy = self.stored(memory, array.shape, array.lanes)
+        self.put(copy, array)
+        return copy
+
+    def safe_source(self, source: Array, target: Array) -> Array:
+        """The same values, not read from memory that is about to be written."""
+        if target.memory is not None and target.memory in source.reads:
+            return self.copied(source)
+        return source
+
+    def constant_data(self, values: np.ndarray) -> Memory:
+        """A constant array, kept beside the code."""
+        module = self.function.module
+        raw = np.ascontiguousarray(values).view(np.uint8).reshape(-1)
+        kind = ir.ArrayType(ty.I8, raw.size)
+        data = ir.GlobalVariable(module, kind, module.get_unique_name("constant"))
+        data.initializer = ir.Constant(kind, bytearray(raw.tobytes()))
+        data.global_constant = True
+        data.linkage = "private"
+        data.align = 64
+        strides = [1] * values.ndim
+        for i in range(values.ndim - 2, -1, -1):
+            strides[i] = strides[i + 1] * values.shape[i + 1]
+        pointer = _opaque(data)
+        return Memory(pointer, values.dtype, tuple(strides), 0, 64)
+
+    # branches
+
+    @contextmanager
+    def one_writer(self, lanes: Iterable[Lane | None]) -> Any:
+        """Code that only one of the tiles that agree on `lanes` runs."""
+        others = [lane for lane in self.plan.lanes if lane not in set(lanes)]
+        first = None
+        for lane in others:
+            if lane.tiles > 1:
+                here = self.b.icmp_signed("==", self.bases[lane], ir.Constant(ty.I64, 0))
+                first = here if first is None else self.b.and_(first, here)
+        if first is None:
+            yield
+            return
+        with self.b.if_then(first):
+            yield
+
+
+def _opaque(pointer: Any) -> ir.Value:
+    """llvmlite types the pointers it makes; LLVM's own have no type."""
+    pointer.type = ty.PTR
+    return pointer

@@ -1,0 +1,204 @@
+"""Slices, gathers and scatters at positions known only at run time.
+
+Positions out of bounds behave as XLA defines them: a window is moved inside
+(clip), or reads a fill value and writes nothing (fill or drop).  Every address
+is computed from a clamped position, so no access leaves its array.  Updates are
+written in place when nobody needs the old values.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from jax import lax
+from llvmlite import ir
+
+from onescan.emit import elementwise as el
+from onescan.emit import types as ty
+from onescan.emit.arrays import Array, Index, add
+from onescan.emit.emitter import Emitter
+from onescan.emit.reduce import KINDS, highest, lowest
+
+
+def _position(e: Emitter, array: Array, index: tuple[Index, ...]) -> ir.Value:
+    """An element of an integer array as an i64 (or a vector of them)."""
+    return el.convert(e.b, array.at(index), array.dtype, np.dtype(np.int64))
+
+
+def _clamp(e: Emitter, position: ir.Value, last: int) -> Index:
+    if last <= 0:
+        return 0
+    width = ty.width_of(position)
+    zero, top = ty.constant(ty.I64, 0, width), ty.constant(ty.I64, last, width)
+    position = e.b.select(e.b.icmp_signed("<", position, zero), zero, position)
+    return e.b.select(e.b.icmp_signed(">", position, top), top, position)
+
+
+def _inside(e: Emitter, position: ir.Value, last: int) -> ir.Value:
+    top = ty.constant(ty.I64, last, ty.width_of(position))
+    return e.b.icmp_unsigned("<=", position, top)
+
+
+def _starts(e: Emitter, eqn: Any, starts: list[Array], sizes: Any) -> list[Index]:
+    shape = eqn.invars[0].aval.shape
+    return [
+        _clamp(e, _position(e, start, ()), n - size)
+        for start, n, size in zip(starts, shape, sizes, strict=True)
+    ]
+
+
+def dynamic_slice(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+    x, *starts = operands
+    (out,) = eqn.outvars
+    x = e.materialise(x)
+    begin = _starts(e, eqn, starts, eqn.params["slice_sizes"])
+
+    def at(index: tuple[Index, ...]) -> ir.Value:
+        return x.at(tuple(add(e.b, i, s) for i, s in zip(index, begin, strict=True)))
+
+    return [e.lazy(out, at, [x])]
+
+
+def dynamic_update_slice(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+    x, update, *starts = operands
+    begin = _starts(e, eqn, starts, eqn.invars[1].aval.shape)
+    update = e.safe_source(update, x)
+    target = e.overwritable(eqn, x)
+    memory = target.memory
+    assert memory is not None
+
+    def visit(index: tuple[Index, ...]) -> None:
+        place = tuple(add(e.b, i, s) for i, s in zip(index, begin, strict=True))
+        memory.store(e.b, place, update.at(index))
+
+    e.nest(update.shape, target.lanes, visit)
+    return [target]
+
+
+def gather(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+    x, indices = e.materialise(operands[0]), e.once(operands[1])
+    (out,) = eqn.outvars
+    numbers, sizes = eqn.params["dimension_numbers"], eqn.params["slice_sizes"]
+    shape, rank = eqn.invars[0].aval.shape, len(out.aval.shape)
+    fills = eqn.params["mode"] == lax.GatherScatterMode.FILL_OR_DROP
+    filler = ty.literal(_fill_value(eqn), x.dtype)
+    hidden = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
+    window = [i for i in range(len(shape)) if i not in hidden]
+    batch_dims = [j for j in range(rank) if j not in numbers.offset_dims]
+
+    def at(index: tuple[Index, ...]) -> ir.Value:
+        batch = tuple(index[j] for j in batch_dims)
+        place: list[Index] = [0] * len(shape)
+        for i, j in zip(window, numbers.offset_dims, strict=True):
+            place[i] = index[j]
+        for i, k in zip(
+            numbers.operand_batching_dims,
+            numbers.start_indices_batching_dims,
+            strict=True,
+        ):
+            place[i] = batch[k]
+        inside = None
+        for k, i in enumerate(numbers.start_index_map):
+            position = _position(e, indices, (*batch, k))
+            last = shape[i] - sizes[i]
+            place[i] = add(e.b, place[i], _clamp(e, position, last))
+            if fills:
+                ok = _inside(e, position, last)
+                both = ty.match(e.b, inside, ok) if inside is not None else []
+                inside = e.b.and_(*both) if both else ok
+        value = x.at(tuple(place))
+        if inside is None:
+            return value
+        inside, value, other = ty.match(e.b, inside, value, filler)
+        return e.b.select(inside, value, other)
+
+    return [e.lazy(out, at, [x, indices], cost=4)]
+
+
+def _fill_value(eqn: Any) -> Any:
+    value, dtype = eqn.params["fill_value"], np.dtype(eqn.invars[0].aval.dtype)
+    if value is not None:
+        return value
+    if ty.is_float(dtype):
+        return float("nan")
+    if ty.is_bool(dtype):
+        return True
+    return lowest(dtype) if ty.is_signed(dtype) else highest(dtype)
+
+
+SCATTERS = {
+    "scatter": None,
+    "scatter-add": KINDS["reduce_sum"][0],
+    "scatter-mul": KINDS["reduce_prod"][0],
+    "scatter-min": KINDS["reduce_min"][0],
+    "scatter-max": KINDS["reduce_max"][0],
+}
+
+
+def scatter(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+    x, indices, updates = operands
+    indices = e.safe_source(e.once(indices), x)
+    updates = e.safe_source(updates, x)
+    numbers = eqn.params["dimension_numbers"]
+    shape = eqn.invars[0].aval.shape
+    sizes = eqn.invars[2].aval.shape
+    combine = SCATTERS[eqn.primitive.name]
+    drops = eqn.params["mode"] == lax.GatherScatterMode.FILL_OR_DROP
+    hidden = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
+    window = [i for i in range(len(shape)) if i not in hidden]
+    extent = dict.fromkeys(range(len(shape)), 1)
+    extent |= dict(
+        zip(window, (sizes[j] for j in numbers.update_window_dims), strict=True)
+    )
+    batch_dims = [j for j in range(len(sizes)) if j not in numbers.update_window_dims]
+    target = e.overwritable(eqn, x)
+    memory = target.memory
+    assert memory is not None
+
+    def visit(index: tuple[Index, ...]) -> None:
+        batch = tuple(index[j] for j in batch_dims)
+        place: list[Index] = [0] * len(shape)
+        for i, j in zip(window, numbers.update_window_dims, strict=True):
+            place[i] = index[j]
+        for i, k in zip(
+            numbers.operand_batching_dims,
+            numbers.scatter_indices_batching_dims,
+            strict=True,
+        ):
+            place[i] = batch[k]
+        inside = None
+        for k, i in enumerate(numbers.scatter_dims_to_operand_dims):
+            position = _position(e, indices, (*batch, k))
+            last = shape[i] - extent[i]
+            place[i] = add(e.b, place[i], _clamp(e, position, last))
+            if drops:
+                ok = _inside(e, position, last)
+                both = ty.match(e.b, inside, ok) if inside is not None else []
+                inside = e.b.and_(*both) if both else ok
+        value = updates.at(index)
+        where = tuple(place)
+        if combine is not None or inside is not None:
+            old, value = ty.match(e.b, memory.load(e.b, where), value)
+            if combine is not None:
+                value = el.rounded(
+                    e.b, combine(e.b, target.dtype, old, value), target.dtype
+                )
+            if inside is not None:
+                inside, value, old = ty.match(e.b, inside, value, old)
+                value = e.b.select(inside, value, old)
+        memory.store(e.b, where, value)
+
+    # two updates may meet in one element, so vectors lie along windows only
+    last = len(sizes) - 1
+    vector = last if last in numbers.update_window_dims else None
+    e.nest(updates.shape, updates.lanes, visit, vector)
+    return [target]
+
+
+RULES = {
+    "dynamic_slice": dynamic_slice,
+    "dynamic_update_slice": dynamic_update_slice,
+    "gather": gather,
+    **dict.fromkeys(SCATTERS, scatter),
+}

@@ -1,0 +1,298 @@
+"""Primitives that only move elements: views where possible, else scratch.
+
+Broadcasts, transposes, reshapes, slices and reversals rewrite the index and
+cost nothing.  Concatenations and pads write their parts into scratch, so that no
+element is chosen at run time.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+
+from onescan.emit import types as ty
+from onescan.emit.arrays import Array, Index, Vec, add, as_value, scale
+from onescan.emit.emitter import Emitter
+from onescan.plan.lanes import reshape_groups
+
+
+def broadcast_in_dim(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+    (out,) = eqn.outvars
+    x, shape = operands[0], eqn.invars[0].aval.shape
+    dims = eqn.params["broadcast_dimensions"]
+    if prod(shape) < prod(out.aval.shape):
+        x = e.once(x)
+
+    def at(index: tuple[Index, ...]) -> ir.Value:
+        where = zip(shape, dims, strict=True)
+        return x.at(
+            tuple(
+                0 if n == 1 and out.aval.shape[d] != 1 else index[d] for n, d in where
+            )
+        )
+
+    return [e.lazy(out, at, [x])]
+
+
+def reshape(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+    (x,), (out,) = operands, eqn.outvars
+    shape = e.plan.local_shape(out)
+    groups = reshape_groups(x.shape, shape)
+
+    def at(index: tuple[Index, ...]) -> ir.Value:
+        place: dict[int, Index] = {}
+        for left, right in groups:
+            if len(left) == len(right) == 1:
+                place[left[0]] = index[right[0]]
+                continue
+            flat: Index = 0
+            for j in right:
+                flat = add(e.b, scale(e.b, flat, shape[j]), index[j])
+            sizes = [x.shape[i] for i in left]
+            for i, part in zip(left, unravel(e, flat, sizes), strict=True):
+                place[i] = part
+        return x.at(tuple(place[i] for i in range(len(x.shape))))
+
+    return [e.lazy(out, at, [x])]
+
+
+def unravel(e: Emitter, flat: Index, sizes: list[int]) -> list[Index]:
+    """A position in row-major order as one index component for each size."""
+    parts: list[Index] = []
+    for n in reversed(sizes[1:]):
+        flat, part = _divmod(e, flat, n)
+        parts.append(part)
+    if sizes:
+        parts.append(flat)
+    return parts[::-1]
+
+
+def _divmod(e: Emitter, flat: Index, n: int) -> tuple[Index, Index]:
+    if n == 1:
+        return flat, 0
+    if isinstance(flat, int):
+        return divmod(flat, n)
+    if isinstance(flat, Vec) and isinstance(flat.base, int):
+        if flat.base // n == (flat.base + flat.width - 1) // n:
+            return flat.base // n, Vec(flat.base % n, flat.width)
+    value = as_value(e.b, flat)
+    by = ty.constant(ty.I64, n, ty.width_of(value))
+    return e.b.udiv(value, by), e.b.urem(value, by)
+
+
+def transpose(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+    (x,), (out,) = operands, eqn.outvars
+    permutation = eqn.params["permutation"]
+
+    def at(index: tuple[Index, ...]) -> ir.Value:
+        place = dict(zip(permutation, index, strict=True))
+        return x.at(tuple(place[i] for i in range(len(index))))
+
+    return [e.lazy(out, at, [x])]
+
+
+def squeeze(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+    (x,), (out,) = operands, eqn.outvars
+    rank = len(x.shape)
+    gone = {d % rank for d in eqn.params["dimensions"]}
+
+    def at(index: tuple[Index, ...]) -> ir.Value:
+        rest = iter(index)
+        return x.at(tuple(0 if i in gone else next(rest) for i in range(rank)))
+
+    return [e.lazy(out, at, [x])]
+
+
+def expand_dims(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+    (x,), (out,) = operands, eqn.outvars
+    rank = len(out.aval.shape)
+    new = {d % rank for d in eqn.params["dimensions"]}
+
+    def at(index: tuple[Index, ...]) -> ir.Value:
+        return x.at(tuple(part for i, part in enumerate(index) if i not in new))
+
+    return [e.lazy(out, at, [x])]
+
+
+def slice_(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+    (x,), (out,) = operands, eqn.outvars
+    starts = eqn.params["start_indices"]
+    strides = eqn.params["strides"] or (1,) * len(starts)
+
+    def at(index: tuple[Index, ...]) -> ir.Value:
+        return x.at(
+            tuple(
+                add(e.b, scale(e.b, i, stride), start)
+                for i, start, stride in zip(index, starts, strides, strict=True)
+            )
+        )
+
+    return [e.lazy(out, at, [x])]
+
+
+def split(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+    (x,), axis = operands, eqn.params["axis"]
+    results, start = [], 0
+    for out, size in zip(eqn.outvars, eqn.params["sizes"], strict=True):
+
+        def at(index: tuple[Index, ...], start: int = start) -> ir.Value:
+            place = list(index)
+            place[axis] = add(e.b, place[axis], start)
+            return x.at(tuple(place))
+
+        results.append(e.lazy(out, at, [x]))
+        start += size
+    return results
+
+
+def unstack(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+    (x,) = operands
+    axis = eqn.params["axis"] % len(x.shape)
+    return [
+        e.lazy(
+            out,
+            lambda index, k=k: x.at((*index[:axis], k, *index[axis:])),
+            [x],
+        )
+        for k, out in enumerate(eqn.outvars)
+    ]
+
+
+def rev(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+    (x,), (out,) = operands, eqn.outvars
+    dims = set(eqn.params["dimensions"])
+
+    def mirrored(i: int, part: Index) -> Index:
+        if i not in dims:
+            return part
+        if isinstance(part, int):
+            return x.shape[i] - 1 - part
+        value = as_value(e.b, part)
+        last = ty.constant(ty.I64, x.shape[i] - 1, ty.width_of(value))
+        return e.b.sub(last, value)
+
+    def at(index: tuple[Index, ...]) -> ir.Value:
+        return x.at(tuple(mirrored(i, part) for i, part in enumerate(index)))
+
+    return [e.lazy(out, at, [x])]
+
+
+def concatenate(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+    (out,), axis = eqn.outvars, eqn.params["dimension"]
+    target, start = e.fresh(out), 0
+    for x in operands:
+        _put_at(e, target, x, axis, start)
+        start += x.shape[axis]
+    return [target]
+
+
+def _put_at(e: Emitter, target: Array, x: Array, axis: int, start: int) -> None:
+    memory = target.memory
+    assert memory is not None
+
+    def visit(index: tuple[Index, ...]) -> None:
+        place = list(index)
+        place[axis] = add(e.b, place[axis], start)
+        memory.store(e.b, tuple(place), x.at(index))
+
+    e.nest(x.shape, target.lanes, visit)
+
+
+def pad(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+    (x, filler), (out,) = operands, eqn.outvars
+    config = eqn.params["padding_config"]
+    target = e.fresh(out)
+    memory = target.memory
+    assert memory is not None
+    e.nest(
+        target.shape,
+        target.lanes,
+        lambda index: memory.store(e.b, index, filler.at(())),
+    )
+
+    # negative padding cuts: only the elements that land inside are visited
+    firsts, counts = [], []
+    for n, m, (low, _, inner) in zip(x.shape, target.shape, config, strict=True):
+        inside = [i for i in range(n) if 0 <= low + i * (inner + 1) < m]
+        firsts.append(inside[0] if inside else 0)
+        counts.append(len(inside))
+
+    def visit(index: tuple[Index, ...]) -> None:
+        source = tuple(add(e.b, i, f) for i, f in zip(index, firsts, strict=True))
+        place = tuple(
+            add(e.b, scale(e.b, i, inner + 1), low)
+            for i, (low, _, inner) in zip(source, config, strict=True)
+        )
+        memory.store(e.b, place, x.at(source))
+
+    e.nest(tuple(counts), target.lanes, visit)
+    return [target]
+
+
+def iota(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+    (out,), along = eqn.outvars, eqn.params["dimension"]
+    lane = e.plan.local_lanes(out)[along]
+
+    def at(index: tuple[Index, ...]) -> ir.Value:
+        place = add(e.b, index[along], e.bases[lane] if lane else 0)
+        return _number(e, place, np.dtype(out.aval.dtype))
+
+    return [e.lazy(out, at)]
+
+
+def _number(e: Emitter, place: Index, dtype: np.dtype) -> ir.Value:
+    value = as_value(e.b, place)
+    kind = ty.with_width(ty.register_type(dtype), ty.width_of(value))
+    if ty.is_float(dtype):
+        return e.b.sitofp(value, kind)
+    return value if kind == value.type else e.b.trunc(value, kind)
+
+
+def iota_2x32_shape(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+    """Row-major positions as two 32-bit halves."""
+    high, low = eqn.outvars
+    shape = high.aval.shape
+    lanes = e.plan.local_lanes(high)
+
+    def flat(index: tuple[Index, ...]) -> ir.Value:
+        place: Index = 0
+        for part, n, lane in zip(index, shape, lanes, strict=True):
+            part = add(e.b, part, e.bases[lane] if lane else 0)
+            place = add(e.b, scale(e.b, place, n), part)
+        return as_value(e.b, place)
+
+    def at_low(index: tuple[Index, ...]) -> ir.Value:
+        value = flat(index)
+        return e.b.trunc(value, ty.with_width(ty.I32, ty.width_of(value)))
+
+    def at_high(index: tuple[Index, ...]) -> ir.Value:
+        value = flat(index)
+        width = ty.width_of(value)
+        shifted = e.b.lshr(value, ty.constant(ty.I64, 32, width))
+        return e.b.trunc(shifted, ty.with_width(ty.I32, width))
+
+    return [e.lazy(high, at_high), e.lazy(low, at_low)]
+
+
+def identity(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+    return operands
+
+
+RULES = {
+    "broadcast_in_dim": broadcast_in_dim,
+    "concatenate": concatenate,
+    "expand_dims": expand_dims,
+    "iota": iota,
+    "iota_2x32_shape": iota_2x32_shape,
+    "pad": pad,
+    "reshape": reshape,
+    "rev": rev,
+    "slice": slice_,
+    "split": split,
+    "squeeze": squeeze,
+    "transpose": transpose,
+    "unstack": unstack,
+}

@@ -1,0 +1,120 @@
+"""What the kernel can run: a look into the rule table before anything is emitted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import Any
+
+from jax.extend.core import Jaxpr, JaxprEqn, Literal
+
+from onescan import compat
+from onescan.emit import types as ty
+from onescan.emit.rules import RULES
+from onescan.emit.sort import LONGEST
+from onescan.loop import LeaveToXla, Loop
+from onescan.primitives import ELEMENTWISE
+
+#: a constant array inside a body is kept with the code up to this many elements
+LARGEST_LITERAL = 4096
+
+
+def require_supported(loop: Loop) -> None:
+    """Raise `LeaveToXla`, with the reason, for a loop the kernel cannot run."""
+    jaxpr = loop.body.jaxpr
+    for var in [*jaxpr.invars, *jaxpr.outvars]:
+        if not ty.supported(var.aval.dtype):
+            raise LeaveToXla(f"{var.aval.dtype} values have no native rule")
+    for eqn in equations(jaxpr):
+        if reason := _reason(eqn):
+            raise LeaveToXla(reason)
+
+
+def equations(jaxpr: Jaxpr) -> Iterator[JaxprEqn]:
+    """Every equation of a body, those of inner bodies included."""
+    for eqn in jaxpr.eqns:
+        yield eqn
+        for value in eqn.params.values():
+            for part in value if isinstance(value, (tuple, list)) else (value,):
+                inner = getattr(part, "jaxpr", None)
+                if isinstance(inner, Jaxpr):
+                    yield from equations(inner)
+
+
+def _reason(eqn: JaxprEqn) -> str | None:
+    name, where = eqn.primitive.name, compat.source_of(eqn)
+    if name not in RULES:
+        return f"`{name}` at {where} has no native rule"
+    for var in [*eqn.invars, *eqn.outvars]:
+        if not ty.supported(var.aval.dtype):
+            return f"`{name}` at {where} works on {var.aval.dtype}"
+        if isinstance(var, Literal) and prod(var.aval.shape) > LARGEST_LITERAL:
+            return f"`{name}` at {where} reads a large constant array"
+    if name in ELEMENTWISE and not _ranks_fit(eqn):
+        return f"`{name}` at {where} mixes ranks"
+    if name in CHECKS and (reason := CHECKS[name](eqn)):
+        return f"`{name}` at {where} {reason}"
+    return None
+
+
+def _ranks_fit(eqn: JaxprEqn) -> bool:
+    rank = len(eqn.outvars[0].aval.shape)
+    return all(len(v.aval.shape) in (0, rank) for v in eqn.invars)
+
+
+def _sort(eqn: JaxprEqn) -> str | None:
+    n = eqn.invars[0].aval.shape[eqn.params["dimension"]]
+    return f"is over {n} elements" if n > LONGEST else None
+
+
+def _scatter(eqn: JaxprEqn) -> str | None:
+    if eqn.primitive.name == "scatter" and not _replaces(eqn):
+        return "applies a function"
+    return None
+
+
+def _replaces(eqn: JaxprEqn) -> bool:
+    update = eqn.params.get("update_jaxpr")
+    jaxpr = getattr(update, "jaxpr", update)
+    return jaxpr is None or (not jaxpr.eqns and jaxpr.outvars[0] is jaxpr.invars[1])
+
+
+def _bitcast(eqn: JaxprEqn) -> str | None:
+    (x,), (out,) = eqn.invars, eqn.outvars
+    same = x.aval.dtype.itemsize == out.aval.dtype.itemsize
+    return None if same else "changes the width"
+
+
+def _reduce_precision(eqn: JaxprEqn) -> str | None:
+    bits = eqn.params["exponent_bits"], eqn.params["mantissa_bits"]
+    return None if bits in ((5, 10), (8, 7), (8, 23)) else f"asks for {bits} bits"
+
+
+def _argument(eqn: JaxprEqn) -> str | None:
+    return None if len(eqn.params["axes"]) == 1 else "is over several axes"
+
+
+def _reshape(eqn: JaxprEqn) -> str | None:
+    return None if eqn.params.get("dimensions") is None else "permutes"
+
+
+def _dot(eqn: JaxprEqn) -> str | None:
+    return None if eqn.params.get("out_sharding") is None else "has a sharding"
+
+
+def _while(eqn: JaxprEqn) -> str | None:
+    shape = eqn.params["cond_jaxpr"].out_avals[0].shape
+    return None if shape == () else "has a batched condition"
+
+
+CHECKS: dict[str, Any] = {
+    "argmax": _argument,
+    "argmin": _argument,
+    "bitcast_convert_type": _bitcast,
+    "dot_general": _dot,
+    "reduce_precision": _reduce_precision,
+    "reshape": _reshape,
+    "scatter": _scatter,
+    "sort": _sort,
+    "while": _while,
+}

@@ -1,0 +1,147 @@
+"""How JAX's dtypes stand in registers and in memory, and how scalars meet vectors.
+
+In a register a bool is an i1 and float16/bfloat16 are computed as float32; in
+memory a bool is a byte and the half types are their 16 bits.  A register value
+is a scalar or an LLVM vector of any width; `match` gives several values one
+width.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from llvmlite import ir
+
+try:
+    from onescan.emit.math import halves
+except ImportError:
+    halves = None
+
+I1 = ir.IntType(1)
+I8 = ir.IntType(8)
+I32 = ir.IntType(32)
+I64 = ir.IntType(64)
+F32 = ir.FloatType()
+F64 = ir.DoubleType()
+PTR = ir.PointerType()
+
+BFLOAT16 = np.dtype(jnp.bfloat16)
+FLOAT16 = np.dtype(np.float16)
+HALVES = (FLOAT16, BFLOAT16)
+
+
+def is_float(dtype: Any) -> bool:
+    return jnp.issubdtype(dtype, jnp.floating)
+
+
+def is_signed(dtype: Any) -> bool:
+    return jnp.issubdtype(dtype, jnp.signedinteger)
+
+
+def is_bool(dtype: Any) -> bool:
+    return dtype == np.bool_
+
+
+def supported(dtype: Any) -> bool:
+    """Whether values of this dtype can be held by a kernel."""
+    dtype = np.dtype(dtype) if not hasattr(dtype, "_impl") else dtype
+    if dtype in HALVES or is_bool(dtype):
+        return True
+    return getattr(dtype, "kind", "") in "iuf" and dtype.itemsize in (1, 2, 4, 8)
+
+
+def register_type(dtype: Any) -> ir.Type:
+    dtype = np.dtype(dtype)
+    if is_bool(dtype):
+        return I1
+    if is_float(dtype):
+        return F64 if dtype.itemsize == 8 else F32
+    return ir.IntType(8 * dtype.itemsize)
+
+
+def memory_type(dtype: Any) -> ir.Type:
+    dtype = np.dtype(dtype)
+    if is_bool(dtype):
+        return I8
+    if dtype in HALVES:
+        return ir.IntType(16)
+    return register_type(dtype)
+
+
+def from_memory(b: ir.IRBuilder, value: ir.Value, dtype: Any) -> ir.Value:
+    """What was loaded, as a register value."""
+    dtype = np.dtype(dtype)
+    if is_bool(dtype):
+        return b.icmp_unsigned("!=", value, ir.Constant(value.type, None))
+    if dtype == FLOAT16:
+        return halves.float16_to_float32(b, value)
+    if dtype == BFLOAT16:
+        return halves.bfloat16_to_float32(b, value)
+    return value
+
+
+def to_memory(b: ir.IRBuilder, value: ir.Value, dtype: Any) -> ir.Value:
+    """A register value, as it is stored."""
+    dtype = np.dtype(dtype)
+    if is_bool(dtype):
+        return b.zext(value, with_width(I8, width_of(value)))
+    if dtype == FLOAT16:
+        return halves.float32_to_float16(b, value)
+    if dtype == BFLOAT16:
+        return halves.float32_to_bfloat16(b, value)
+    return value
+
+
+def width_of(value: ir.Value) -> int:
+    """How many lanes a register value has; 0 for a scalar."""
+    return value.type.count if isinstance(value.type, ir.VectorType) else 0
+
+
+def with_width(element: ir.Type, width: int) -> ir.Type:
+    return ir.VectorType(element, width) if width else element
+
+
+def element_type(value: ir.Value) -> ir.Type:
+    return value.type.element if isinstance(value.type, ir.VectorType) else value.type
+
+
+def constant(element: ir.Type, value: Any, width: int = 0) -> ir.Constant:
+    """A Python number as a constant, the same in every lane."""
+    if isinstance(element, ir.IntType):
+        value = int(value) & ((1 << element.width) - 1)
+    if not width:
+        return ir.Constant(element, value)
+    return ir.Constant(ir.VectorType(element, width), [value] * width)
+
+
+def literal(value: Any, dtype: Any) -> ir.Constant:
+    """A NumPy scalar as a register constant."""
+    dtype = np.dtype(dtype)
+    if is_float(dtype):
+        return constant(register_type(dtype), float(value))
+    return constant(register_type(dtype), int(value))
+
+
+def splat(b: ir.IRBuilder, value: ir.Value, width: int) -> ir.Value:
+    """A scalar in every lane."""
+    if not width or isinstance(value.type, ir.VectorType):
+        return value
+    if isinstance(value, ir.Constant):
+        return ir.Constant(ir.VectorType(value.type, width), [value.constant] * width)
+    kind = ir.VectorType(value.type, width)
+    undefined = ir.Constant(kind, ir.Undefined)
+    first = b.insert_element(undefined, value, ir.Constant(I32, 0))
+    zeros = ir.Constant(ir.VectorType(I32, width), [0] * width)
+    return b.shuffle_vector(first, undefined, zeros)
+
+
+def match(b: ir.IRBuilder, *values: ir.Value) -> list[ir.Value]:
+    """The same values, all of one width."""
+    width = max(map(width_of, values), default=0)
+    return [splat(b, value, width) for value in values]
+
+
+def iota(element: ir.Type, width: int) -> ir.Constant:
+    return ir.Constant(ir.VectorType(element, width), list(range(width)))

@@ -1,0 +1,122 @@
+"""inline: one flat body, without calls, key types or dead code.
+
+In goes a loop as JAX traced it; out comes the same loop whose body (and the
+bodies of the loops and branches inside it) holds no call equations (jit,
+custom derivatives, remat, closed calls), no typed keys and no equation whose
+result nobody reads.  A call means its body with the arguments put in, so
+substitution keeps the meaning; at lowering time custom derivative rules have
+already been used.  A typed key is the uint32 array JAX lowers it to, with one
+more dimension at the end.  Every inner jaxpr gets variables of its own, so that
+later stages can key their tables by variable.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
+from jax.extend.core import primitives as jp
+
+from onescan import compat
+from onescan.loop import Loop
+from onescan.passes.keys import key_params
+
+Atom = Any
+
+#: call primitives and the parameter that holds what they call
+CALLS = {
+    "jit": "jaxpr",
+    "pjit": "jaxpr",
+    "closed_call": "call_jaxpr",
+    "core_call": "call_jaxpr",
+    "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr",
+    "checkpoint": "jaxpr",
+    "remat": "jaxpr",
+    "remat2": "jaxpr",
+    "custom_lin": "call_jaxpr",
+}
+
+IDENTITIES = {"random_wrap", "random_unwrap", "copy", "copy_p", "name", "stop_gradient"}
+
+
+def inline(loop: Loop) -> Loop:
+    """Flatten the body of a loop."""
+    return loop.replace(body=flatten(loop.body))
+
+
+def flatten(closed: ClosedJaxpr) -> ClosedJaxpr:
+    """The same function without calls, typed keys and dead code."""
+    jaxpr = closed.jaxpr
+    invars = [Var(compat.physical(v.aval)) for v in jaxpr.invars]
+    eqns: list[JaxprEqn] = []
+    outs = _emit(jaxpr, closed.consts, invars, eqns)
+    live = _live(eqns, outs)
+    return ClosedJaxpr(Jaxpr([], invars, outs, live, debug_info=jaxpr.debug_info), [])
+
+
+def _emit(
+    jaxpr: Jaxpr, consts: Any, args: list[Atom], eqns: list[JaxprEqn]
+) -> list[Atom]:
+    """Append the equations of `jaxpr`, applied to `args`, and return its results."""
+    env: dict[Var, Atom] = dict(zip(jaxpr.invars, args, strict=True))
+    for var, value in zip(jaxpr.constvars, consts, strict=True):
+        env[var] = Literal(value, compat.physical(var.aval))
+
+    def read(atom: Atom) -> Atom:
+        return atom if isinstance(atom, Literal) else env[atom]
+
+    for eqn in jaxpr.eqns:
+        inputs = [read(v) for v in eqn.invars]
+        for var, out in zip(eqn.outvars, _equation(eqn, inputs, eqns), strict=True):
+            env[var] = out
+    return [read(v) for v in jaxpr.outvars]
+
+
+def _equation(eqn: JaxprEqn, inputs: list[Atom], eqns: list[JaxprEqn]) -> list[Atom]:
+    name = eqn.primitive.name
+    if name in IDENTITIES:
+        return inputs
+    if name in CALLS and CALLS[name] in eqn.params:
+        called = eqn.params[CALLS[name]]
+        if isinstance(called, ClosedJaxpr):
+            return _emit(called.jaxpr, called.consts, inputs, eqns)
+        return _emit(called, (), inputs, eqns)
+    if expansion := compat.keys_as_bits(eqn):
+        traced = jax.make_jaxpr(expansion)(*(_struct(v.aval) for v in inputs))
+        return _emit(traced.jaxpr, traced.consts, inputs, eqns)
+    inputs, params = key_params(eqn, inputs)
+    outvars = [Var(compat.physical(v.aval)) for v in eqn.outvars]
+    eqns.append(
+        eqn.replace(invars=inputs, outvars=outvars, params=_inner(name, params))
+    )
+    return outvars  # type: ignore[return-value]
+
+
+def _struct(aval: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
+
+
+def _inner(name: str, params: dict[str, Any]) -> dict[str, Any]:
+    """The same parameters with every control-flow body flattened."""
+    if name == jp.scan_p.name:
+        return {**params, "jaxpr": flatten(params["jaxpr"])}
+    if name == jp.while_p.name:
+        bodies = {k: flatten(params[k]) for k in ("cond_jaxpr", "body_jaxpr")}
+        return {**params, **bodies}
+    if name == jp.cond_p.name:
+        branches = tuple(flatten(branch) for branch in params["branches"])
+        return {**params, "branches": branches}
+    return params
+
+
+def _live(eqns: list[JaxprEqn], outs: list[Atom]) -> list[JaxprEqn]:
+    """The equations that something reads."""
+    needed = {v for v in outs if isinstance(v, Var)}
+    kept = []
+    for eqn in reversed(eqns):
+        if eqn.effects or not needed.isdisjoint(eqn.outvars):
+            kept.append(eqn)
+            needed.update(v for v in eqn.invars if isinstance(v, Var))
+    return kept[::-1]

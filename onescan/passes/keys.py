@@ -1,0 +1,61 @@
+"""How structural equations change when keys become uint32 arrays.
+
+A key array of shape ``s`` is a uint32 array of shape ``s + (n,)``, so an
+equation that only moves keys about moves whole rows of ``n`` words: its
+parameters gain one last dimension that is taken whole.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from jax import dtypes
+from jax.extend.core import JaxprEqn, Literal
+
+from onescan import compat
+
+
+def is_key(aval: Any) -> bool:
+    return dtypes.issubdtype(aval.dtype, dtypes.prng_key)
+
+
+def key_params(
+    eqn: JaxprEqn, inputs: list[Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """Inputs and parameters of an equation on keys, for the raw uint32 arrays."""
+    if not eqn.invars or not any(is_key(v.aval) for v in eqn.outvars):
+        return inputs, eqn.params
+    name, params = eqn.primitive.name, eqn.params
+    words = compat.physical(eqn.outvars[0].aval).shape[-1]
+    rank = len(eqn.outvars[0].aval.shape)
+    if name == "slice":
+        strides = params["strides"]
+        return inputs, {
+            **params,
+            "start_indices": (*params["start_indices"], 0),
+            "limit_indices": (*params["limit_indices"], words),
+            "strides": None if strides is None else (*strides, 1),
+        }
+    if name == "broadcast_in_dim":
+        return inputs, {
+            **params,
+            "shape": (*params["shape"], words),
+            "broadcast_dimensions": (*params["broadcast_dimensions"], rank),
+        }
+    if name == "reshape":
+        return inputs, {**params, "new_sizes": (*params["new_sizes"], words)}
+    if name == "transpose":
+        return inputs, {**params, "permutation": (*params["permutation"], rank)}
+    if name in ("dynamic_slice", "dynamic_update_slice"):
+        start = Literal(np.int32(0), compat.scalar_aval(np.int32))
+        inputs = [*inputs, start]
+        if name == "dynamic_slice":
+            params = {**params, "slice_sizes": (*params["slice_sizes"], words)}
+        return inputs, params
+    if name == "gather":
+        numbers = params["dimension_numbers"]
+        numbers = numbers._replace(offset_dims=(*numbers.offset_dims, rank))
+        sizes = (*params["slice_sizes"], words)
+        return inputs, {**params, "dimension_numbers": numbers, "slice_sizes": sizes}
+    return inputs, params

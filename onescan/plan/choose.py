@@ -1,0 +1,258 @@
+"""choose: lanes, vectors and tiles for a loop, or the reason to leave it.
+
+Two ways to fill SIMD vectors are weighed by counted work: along a lane axis
+(each vector position runs its own loop; nothing is ever shuffled), or along the
+inner dimensions of each operation.  The other lane axes are cut into tiles that
+run on threads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from jax.extend.core import Var
+
+from onescan.loop import LeaveToXla, Loop
+from onescan.plan.lanes import lane_axes
+from onescan.plan.plan import Lane, Plan
+from onescan.plan.work import Work, operand_of, work_of
+
+#: operations of a whole loop below which threads cost more than they give
+WORTH_THREADS = 200_000
+#: bytes of scratch one tile may use
+LARGEST_TILE = 1 << 19
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a plan must know of the processor."""
+
+    vector_bytes: int
+    cores: int
+
+
+Axis = dict[Var, tuple[int, ...]]
+
+
+def choose(loop: Loop, machine: Machine) -> Plan:
+    """Lay a loop over the machine."""
+    axes = _merged(lane_axes(loop), loop)
+    works = list(work_of(loop.body.jaxpr))
+    narrowest = machine.vector_bytes // 4
+    options = [(_inner_cost(works, narrowest), None)]
+    for axis in axes:
+        options.append((_lane_cost(works, axis, narrowest), axis))
+    best = min(options, key=lambda option: option[0])[1]
+    if best is None:
+        plan = _inner_plan(loop, axes, works, machine)
+    else:
+        plan = _lane_plan(loop, best, axes, works, machine)
+    return plan
+
+
+@dataclass(frozen=True, eq=False)
+class Merged:
+    """Lane axes that always lie side by side, as one: positions outer times inner."""
+
+    parts: tuple[Axis, ...]  # outermost first
+    sizes: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        return prod(self.sizes)
+
+    def holds(self, var: Any) -> bool:
+        return isinstance(var, Var) and var in self.parts[-1]
+
+
+def _size(axis: Axis) -> int:
+    var, (dim,) = next(iter(axis.items()))
+    return var.aval.shape[dim]
+
+
+def _merged(axes: list[Axis], loop: Loop) -> list[Merged]:
+    """Join lane axes that are neighbours in every value that has either."""
+    groups = [Merged((axis,), (_size(axis),)) for axis in axes]
+    joined = True
+    while joined:
+        joined = False
+        for a in groups:
+            for b in groups:
+                if a is not b and _adjacent(a.parts[-1], b.parts[0]):
+                    groups = [g for g in groups if g is not a and g is not b]
+                    groups.append(Merged(a.parts + b.parts, a.sizes + b.sizes))
+                    joined = True
+                    break
+            if joined:
+                break
+    return groups
+
+
+def _adjacent(a: Axis, b: Axis) -> bool:
+    return a.keys() == b.keys() and all(b[v][0] == a[v][0] + 1 for v in a)
+
+
+def _lane_cost(works: list[Work], axis: Merged, native: int) -> float:
+    """Vector operations of a step, all tiles together, vectors along `axis`."""
+    width = _power_below(min(native, axis.size))
+    tiles = -(-axis.size // width)
+    cost = 0.0
+    for work in works:
+        if any(axis.holds(v) for v in [*work.eqn.outvars, *work.eqn.invars]):
+            cost += work.operations / axis.size * tiles
+        else:
+            cost += work.operations * tiles
+    return cost
+
+
+def _inner_cost(works: list[Work], native: int) -> float:
+    """Vector operations of a step, vectors along each operation's last dimension."""
+    cost = 0.0
+    for work in works:
+        shape = operand_of(work.eqn).aval.shape
+        n = shape[-1] if shape else 1
+        vectors = sum(1 for _ in _widths(n, native)) if n else 1
+        cost += work.operations * vectors / max(n, 1) * 1.05
+    return cost
+
+
+def _widths(n: int, width: int) -> list[int]:
+    found = []
+    while n:
+        if n >= width:
+            found += [width] * (n // width)
+            n %= width
+        width //= 2
+    return found
+
+
+def _power_below(n: int) -> int:
+    return 1 << (max(n, 1).bit_length() - 1)
+
+
+def _lane_plan(
+    loop: Loop,
+    axis: Merged,
+    axes: list[Merged],
+    works: list[Work],
+    machine: Machine,
+) -> Plan:
+    native = machine.vector_bytes // 4
+    total = sum(w.operations for w in works) * loop.length
+    threads = total > WORTH_THREADS
+    width = _power_below(min(native, axis.size))
+    # several vectors at a time hide latencies, while the carry fits registers
+    held = sum(
+        prod(v.aval.shape) // axis.size
+        for v in _carries(loop)
+        if axis.holds(v)
+    )
+    for _ in range(2):
+        enough = machine.cores if threads else 1
+        if held * (width // native + 1) <= 12 and axis.size >= 2 * width * enough:
+            if width >= native:
+                width *= 2
+    lanes: list[Lane] = []
+    lane_of: dict[Var, dict[int, Lane]] = {}
+    for group in axes:
+        if group is axis:
+            _assign(lane_of, lanes, group, Lane(group.size, width, True))
+        else:
+            _assign(lane_of, lanes, group, Lane(group.size, 1, False))
+    return _finish(loop, lanes, lane_of, 1, threads)
+
+
+def _inner_plan(
+    loop: Loop, axes: list[Merged], works: list[Work], machine: Machine
+) -> Plan:
+    native = machine.vector_bytes // 4
+    total = sum(w.operations for w in works) * loop.length
+    threads = total > WORTH_THREADS
+    lanes: list[Lane] = []
+    lane_of: dict[Var, dict[int, Lane]] = {}
+    for group in axes:
+        pieces = machine.cores if threads and not lanes else 1
+        if len(group.parts) == 1 and group.size % pieces == 0 and pieces > 1:
+            lane = Lane(group.size, group.size // pieces, False)
+            _assign(lane_of, lanes, group, lane)
+    return _finish(loop, lanes, lane_of, native, threads)
+
+
+def _carries(loop: Loop) -> list[Any]:
+    invars = loop.body.jaxpr.invars
+    return invars[loop.num_consts : loop.num_consts + loop.num_carry]
+
+
+def _assign(
+    lane_of: dict[Var, dict[int, Lane]], lanes: list[Lane], group: Merged, lane: Lane
+) -> None:
+    """Lay a merged axis along one lane: its outer dimensions are folded in."""
+    lanes.append(lane)
+    *outer, last = group.parts
+    for part in outer:
+        folded = Lane(1, 1, False)
+        lanes.append(folded)
+        for var, (dim,) in part.items():
+            lane_of.setdefault(var, {})[dim] = folded
+    for var, (dim,) in last.items():
+        lane_of.setdefault(var, {})[dim] = lane
+
+
+def _finish(
+    loop: Loop,
+    lanes: list[Lane],
+    lane_of: dict[Var, dict[int, Lane]],
+    width: int,
+    threads: bool,
+) -> Plan:
+    plan = Plan(loop, tuple(lanes), lane_of, width)
+    jaxpr = loop.body.jaxpr
+    fixed = loop.num_consts + loop.num_carry
+    results = [*_carries(loop), *jaxpr.outvars[loop.num_carry :]]
+    layouts = [
+        _layout(plan, var, stacked=i >= fixed) for i, var in enumerate(jaxpr.invars)
+    ]
+    layouts += [
+        _layout(plan, var, stacked=i >= loop.num_carry)
+        for i, var in enumerate(results)
+    ]
+    several = plan.tiles > 1
+    return Plan(
+        loop,
+        tuple(lanes),
+        lane_of,
+        width,
+        tuple(layouts),
+        threads=threads and several,
+        grain=1,
+    )
+
+
+def _layout(plan: Plan, var: Any, stacked: bool) -> tuple[int, ...]:
+    """Dimensions of a buffer, outermost first: a vector lane lies innermost."""
+    lanes = plan.local_lanes(var)
+    order = sorted(
+        range(len(lanes)),
+        key=lambda i: _order(plan, lanes, i),
+    )
+    return (0, *(i + 1 for i in order)) if stacked else tuple(order)
+
+
+def _order(plan: Plan, lanes: tuple[Lane | None, ...], i: int) -> tuple[bool, int]:
+    """Vector lanes last, together with the dimensions folded into them."""
+    lane = lanes[i]
+    if lane is None:
+        return False, i
+    folded = lane.size == 1 and lane.extent == 1
+    return lane.vector or (folded and any(l and l.vector for l in lanes[i:])), i
+
+
+def check_scratch(stack_bytes: int) -> None:
+    """Leave loops whose intermediate values do not fit beside the processor."""
+    if stack_bytes > LARGEST_TILE:
+        raise LeaveToXla(
+            f"one step needs {stack_bytes // 1024} KiB of intermediate values, "
+            "more than the engine keeps beside the processor"
+        )

@@ -1,0 +1,429 @@
+"""Lanes: the axes along which a body's work is independent.
+
+Every dimension of every value is a node; an equation joins the nodes that walk
+together (the dimensions of an elementwise operation, the batch dimensions of a
+product, a carry going in and coming out) and strikes those it mixes (what a
+reduction, contraction, slice, sort or gather touches).  A joined set that was
+never struck is a lane axis: position i along it depends on nothing but position
+i along it, at every step, so each position can run through the whole loop by
+itself.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from jax.extend.core import Jaxpr, JaxprEqn, Var
+
+from onescan import compat
+from onescan.loop import Loop
+from onescan.primitives import CUMULATIVE, ELEMENTWISE, IDENTITIES, REDUCTIONS
+
+Node = tuple[Var, int]
+
+
+class Axes:
+    """Joined and struck dimensions (a union-find)."""
+
+    def __init__(self) -> None:
+        self.parent: dict[Node, Node] = {}
+        self.struck: set[Node] = set()
+
+    def find(self, node: Node) -> Node:
+        root = node
+        while (up := self.parent.setdefault(root, root)) != root:
+            root = up
+        while (up := self.parent[node]) != root:
+            self.parent[node], node = root, up
+        return root
+
+    def join(self, x: Any, i: int, y: Any, j: int) -> None:
+        """Dimension i of x and dimension j of y walk together."""
+        if isinstance(x, Var) and isinstance(y, Var):
+            a, b = self.find((x, i)), self.find((y, j))
+            if a != b:
+                self.parent[a] = b
+                if a in self.struck:
+                    self.struck.add(b)
+        else:  # a literal has every position at once: nothing to walk with
+            for v, d in ((x, i), (y, j)):
+                if isinstance(v, Var):
+                    self.strike(v, d)
+
+    def strike(self, x: Any, i: int) -> None:
+        """Positions along dimension i of x meet."""
+        if isinstance(x, Var):
+            self.struck.add(self.find((x, i)))
+
+    def join_all(self, x: Any, y: Any) -> None:
+        for i in range(len(x.aval.shape)):
+            self.join(x, i, y, i)
+
+
+def lane_axes(loop: Loop) -> list[dict[Var, tuple[int, ...]]]:
+    """The lane axes of a loop, each as the dimensions that lie along it.
+
+    Axes of size 1 are left out. A value may have two dimensions along one axis
+    (an outer sum of a vector with itself, before its diagonal is taken); such an
+    axis is no lane axis.
+    """
+    axes = Axes()
+    jaxpr = loop.body.jaxpr
+    _visit(jaxpr, axes)
+    carry_in = jaxpr.invars[loop.num_consts : loop.num_consts + loop.num_carry]
+    for before, after in zip(carry_in, jaxpr.outvars[: loop.num_carry], strict=True):
+        axes.join_all(before, after)
+    found: dict[Node, dict[Var, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for var, dim in list(axes.parent):
+        root = axes.find((var, dim))
+        if var.aval.shape[dim] > 1:
+            found[root][var].append(dim)
+    return [
+        {var: tuple(dims) for var, dims in members.items()}
+        for root, members in found.items()
+        if not _is_struck(axes, root)
+        and all(len(dims) == 1 for dims in members.values())
+    ]
+
+
+def _is_struck(axes: Axes, root: Node) -> bool:
+    return any(axes.find(node) == root for node in axes.struck)
+
+
+def _visit(jaxpr: Jaxpr, axes: Axes) -> None:
+    for var in jaxpr.invars:
+        _touch(var, axes)
+    for eqn in jaxpr.eqns:
+        for var in eqn.outvars:
+            _touch(var, axes)
+        name = eqn.primitive.name
+        if name in ELEMENTWISE:
+            _elementwise(eqn, axes)
+        elif name in IDENTITIES:
+            for x, y in zip(eqn.invars, eqn.outvars, strict=True):
+                axes.join_all(x, y)
+        elif name in REDUCTIONS:
+            _reduction(eqn, axes)
+        elif name in CUMULATIVE:
+            _along(eqn, axes, {eqn.params["axis"]})
+        elif name in RULES:
+            RULES[name](eqn, axes)
+        else:
+            for var in [*eqn.invars, *eqn.outvars]:
+                for i in range(len(var.aval.shape)):
+                    axes.strike(var, i)
+
+
+def _touch(var: Var, axes: Axes) -> None:
+    for i in range(len(var.aval.shape)):
+        axes.find((var, i))
+
+
+def _elementwise(eqn: JaxprEqn, axes: Axes) -> None:
+    for out in eqn.outvars:
+        for x in eqn.invars:
+            if len(x.aval.shape) != len(out.aval.shape):
+                continue
+            for i, (n, m) in enumerate(zip(x.aval.shape, out.aval.shape, strict=True)):
+                if n == m:
+                    axes.join(x, i, out, i)
+
+
+def _reduction(eqn: JaxprEqn, axes: Axes) -> None:
+    (x,), (out,) = eqn.invars, eqn.outvars
+    place = 0
+    for i in range(len(x.aval.shape)):
+        if i in eqn.params["axes"]:
+            axes.strike(x, i)
+        else:
+            axes.join(x, i, out, place)
+            place += 1
+
+
+def _along(eqn: JaxprEqn, axes: Axes, mixed: set[int]) -> None:
+    """Same shape in and out, with some dimensions mixed."""
+    for x in eqn.invars:
+        for out in eqn.outvars:
+            axes.join_all(x, out)
+            for i in mixed:
+                axes.strike(out, i)
+
+
+def _broadcast(eqn: JaxprEqn, axes: Axes) -> None:
+    x, (out,) = eqn.invars[0], eqn.outvars
+    for i, j in enumerate(eqn.params["broadcast_dimensions"]):
+        if x.aval.shape[i] == out.aval.shape[j]:
+            axes.join(x, i, out, j)
+
+
+def reshape_groups(
+    before: Sequence[int], after: Sequence[int]
+) -> list[tuple[list[int], list[int]]]:
+    """Runs of dimensions with equal products: reshape acts within each run."""
+    groups: list[tuple[list[int], list[int]]] = []
+    i = j = 0
+    while i < len(before) or j < len(after):
+        left, right = [], []
+        p = q = 1
+        if i < len(before):
+            left, p, i = [i], before[i], i + 1
+        if j < len(after) and (p != 1 or not left):
+            right, q, j = [j], after[j], j + 1
+        while p != q:
+            if p < q:
+                left, p, i = [*left, i], p * before[i], i + 1
+            else:
+                right, q, j = [*right, j], q * after[j], j + 1
+        groups.append((left, right))
+    return groups
+
+
+def _reshape(eqn: JaxprEqn, axes: Axes) -> None:
+    x, (out,) = eqn.invars[0], eqn.outvars
+    if eqn.params.get("dimensions") is not None or 0 in x.aval.shape:
+        return _strike_all(eqn, axes)
+    for left, right in reshape_groups(x.aval.shape, out.aval.shape):
+        if len(left) == len(right) == 1:
+            axes.join(x, left[0], out, right[0])
+            continue
+        for i in left:
+            axes.strike(x, i)
+        for j in right:
+            axes.strike(out, j)
+    return None
+
+
+def _strike_all(eqn: JaxprEqn, axes: Axes) -> None:
+    for var in [*eqn.invars, *eqn.outvars]:
+        for i in range(len(var.aval.shape)):
+            axes.strike(var, i)
+
+
+def _transpose(eqn: JaxprEqn, axes: Axes) -> None:
+    (x,), (out,) = eqn.invars, eqn.outvars
+    for j, i in enumerate(eqn.params["permutation"]):
+        axes.join(x, i, out, j)
+
+
+def _squeeze(eqn: JaxprEqn, axes: Axes) -> None:
+    (x,), (out,) = eqn.invars, eqn.outvars
+    rank = len(x.aval.shape)
+    gone = {d % rank for d in eqn.params["dimensions"]}
+    for j, i in enumerate(i for i in range(rank) if i not in gone):
+        axes.join(x, i, out, j)
+
+
+def _expand_dims(eqn: JaxprEqn, axes: Axes) -> None:
+    (x,), (out,) = eqn.invars, eqn.outvars
+    rank = len(out.aval.shape)
+    new = {d % rank for d in eqn.params["dimensions"]}
+    for i, j in enumerate(j for j in range(rank) if j not in new):
+        axes.join(x, i, out, j)
+
+
+def _same_size(eqn: JaxprEqn, axes: Axes, operands: Sequence[Any]) -> None:
+    """Dimensions taken whole walk together; those that change size are mixed."""
+    (out,) = eqn.outvars
+    for x in operands:
+        for i, (n, m) in enumerate(zip(x.aval.shape, out.aval.shape, strict=True)):
+            if n == m:
+                axes.join(x, i, out, i)
+            else:
+                axes.strike(x, i)
+                axes.strike(out, i)
+
+
+def _slice(eqn: JaxprEqn, axes: Axes) -> None:
+    _same_size(eqn, axes, eqn.invars[:1])
+
+
+def _update(eqn: JaxprEqn, axes: Axes) -> None:
+    _same_size(eqn, axes, eqn.invars[:2])
+
+
+def _concatenate(eqn: JaxprEqn, axes: Axes) -> None:
+    _same_size(eqn, axes, eqn.invars)
+    axes.strike(eqn.outvars[0], eqn.params["dimension"])
+
+
+def _pad(eqn: JaxprEqn, axes: Axes) -> None:
+    x, (out,) = eqn.invars[0], eqn.outvars
+    for i, config in enumerate(eqn.params["padding_config"]):
+        if tuple(config) == (0, 0, 0):
+            axes.join(x, i, out, i)
+        else:
+            axes.strike(x, i)
+            axes.strike(out, i)
+
+
+def _rev(eqn: JaxprEqn, axes: Axes) -> None:
+    _along(eqn, axes, set(eqn.params["dimensions"]))
+
+
+def _sort(eqn: JaxprEqn, axes: Axes) -> None:
+    _along(eqn, axes, {eqn.params["dimension"]})
+
+
+def _split(eqn: JaxprEqn, axes: Axes) -> None:
+    (x,) = eqn.invars
+    for out in eqn.outvars:
+        axes.join_all(x, out)
+        axes.strike(out, eqn.params["axis"])
+
+
+def _unstack(eqn: JaxprEqn, axes: Axes) -> None:
+    (x,) = eqn.invars
+    gone = eqn.params["axis"] % len(x.aval.shape)
+    axes.strike(x, gone)
+    for out in eqn.outvars:
+        for j in range(len(out.aval.shape)):
+            axes.join(x, j + (j >= gone), out, j)
+
+
+def _dot_general(eqn: JaxprEqn, axes: Axes) -> None:
+    (x, y), (out,) = eqn.invars, eqn.outvars
+    (cx, cy), (bx, by) = eqn.params["dimension_numbers"]
+    for d in cx:
+        axes.strike(x, d)
+    for d in cy:
+        axes.strike(y, d)
+    place = 0
+    for i, j in zip(bx, by, strict=True):
+        axes.join(x, i, out, place)
+        axes.join(y, j, out, place)
+        place += 1
+    for v, used in ((x, {*cx, *bx}), (y, {*cy, *by})):
+        for i in range(len(v.aval.shape)):
+            if i not in used:
+                axes.join(v, i, out, place)
+                place += 1
+
+
+def _gather(eqn: JaxprEqn, axes: Axes) -> None:
+    (x, indices), (out,) = eqn.invars, eqn.outvars
+    numbers, sizes = eqn.params["dimension_numbers"], eqn.params["slice_sizes"]
+    batching = tuple(numbers.operand_batching_dims)
+    hidden = {*numbers.collapsed_slice_dims, *batching}
+    window = [i for i in range(len(x.aval.shape)) if i not in hidden]
+    for i, j in zip(window, numbers.offset_dims, strict=True):
+        if sizes[i] == x.aval.shape[i]:
+            axes.join(x, i, out, j)
+        else:
+            axes.strike(x, i)
+            axes.strike(out, j)
+    for i in numbers.collapsed_slice_dims:
+        axes.strike(x, i)
+    rank = len(out.aval.shape)
+    batch = [j for j in range(rank) if j not in numbers.offset_dims]
+    for i, j in enumerate(batch):
+        axes.join(indices, i, out, j)
+    for i, k in zip(batching, numbers.start_indices_batching_dims, strict=True):
+        axes.join(x, i, indices, k)
+    axes.strike(indices, len(indices.aval.shape) - 1)
+
+
+def _scatter(eqn: JaxprEqn, axes: Axes) -> None:
+    (x, indices, updates), (out,) = eqn.invars, eqn.outvars
+    numbers = eqn.params["dimension_numbers"]
+    batching = tuple(numbers.operand_batching_dims)
+    axes.join_all(x, out)
+    hidden = {*numbers.inserted_window_dims, *batching}
+    window = [i for i in range(len(x.aval.shape)) if i not in hidden]
+    for i, j in zip(window, numbers.update_window_dims, strict=True):
+        if updates.aval.shape[j] == x.aval.shape[i]:
+            axes.join(x, i, updates, j)
+        else:
+            axes.strike(x, i)
+            axes.strike(updates, j)
+    for i in numbers.inserted_window_dims:
+        axes.strike(x, i)
+    rank = len(updates.aval.shape)
+    batch = [j for j in range(rank) if j not in numbers.update_window_dims]
+    matched = dict(zip(numbers.scatter_indices_batching_dims, batching, strict=True))
+    for k, j in enumerate(batch):
+        axes.join(indices, k, updates, j)
+        if k in matched:
+            axes.join(x, matched[k], indices, k)
+        else:  # several updates may land on one element
+            axes.strike(updates, j)
+    axes.strike(indices, len(indices.aval.shape) - 1)
+
+
+def _nothing(eqn: JaxprEqn, axes: Axes) -> None:
+    """Dimensions that stand alone."""
+
+
+def _scan(eqn: JaxprEqn, axes: Axes) -> None:
+    inner = compat.loop_of(eqn.params)
+    jaxpr = inner.body.jaxpr
+    _visit(jaxpr, axes)
+    fixed = inner.num_consts + inner.num_carry
+    for x, v in zip(eqn.invars[:fixed], jaxpr.invars[:fixed], strict=True):
+        axes.join_all(v, x)
+    for x, v in zip(eqn.invars[fixed:], jaxpr.invars[fixed:], strict=True):
+        axes.strike(x, 0)
+        for i in range(len(v.aval.shape)):
+            axes.join(x, i + 1, v, i)
+    carry = jaxpr.invars[inner.num_consts : fixed]
+    for k, (v, out) in enumerate(zip(jaxpr.outvars, eqn.outvars, strict=True)):
+        if k < inner.num_carry:
+            axes.join_all(carry[k], v)
+            axes.join_all(out, carry[k])
+            continue
+        axes.strike(out, 0)
+        for i in range(len(v.aval.shape)):
+            axes.join(v, i, out, i + 1)
+
+
+def _while(eqn: JaxprEqn, axes: Axes) -> None:
+    params = eqn.params
+    cond, body = params["cond_jaxpr"].jaxpr, params["body_jaxpr"].jaxpr
+    nc, nb = params["cond_nconsts"], params["body_nconsts"]
+    _visit(cond, axes)
+    _visit(body, axes)
+    carry = eqn.invars[nc + nb :]
+    for x, v in zip([*eqn.invars[:nc], *carry], cond.invars, strict=True):
+        axes.join_all(v, x)
+    for x, v in zip([*eqn.invars[nc : nc + nb], *carry], body.invars, strict=True):
+        axes.join_all(v, x)
+    for v, w, out in zip(body.invars[nb:], body.outvars, eqn.outvars, strict=True):
+        axes.join_all(v, w)
+        axes.join_all(out, v)
+
+
+def _cond(eqn: JaxprEqn, axes: Axes) -> None:
+    for branch in eqn.params["branches"]:
+        _visit(branch.jaxpr, axes)
+        for x, v in zip(eqn.invars[1:], branch.jaxpr.invars, strict=True):
+            axes.join_all(v, x)
+        for v, out in zip(branch.jaxpr.outvars, eqn.outvars, strict=True):
+            axes.join_all(out, v)
+
+
+RULES: dict[str, Callable[[JaxprEqn, Axes], None]] = {
+    "broadcast_in_dim": _broadcast,
+    "concatenate": _concatenate,
+    "cond": _cond,
+    "dot_general": _dot_general,
+    "dynamic_slice": _slice,
+    "dynamic_update_slice": _update,
+    "expand_dims": _expand_dims,
+    "gather": _gather,
+    "iota": _nothing,
+    "iota_2x32_shape": _nothing,
+    "pad": _pad,
+    "reshape": _reshape,
+    "rev": _rev,
+    "scan": _scan,
+    "scatter": _scatter,
+    "scatter-add": _scatter,
+    "slice": _slice,
+    "sort": _sort,
+    "split": _split,
+    "squeeze": _squeeze,
+    "transpose": _transpose,
+    "unstack": _unstack,
+    "while": _while,
+}

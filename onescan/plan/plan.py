@@ -1,0 +1,56 @@
+"""`Plan`: how a loop is laid over lanes, vectors and tiles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from jax.extend.core import Var
+
+from onescan.loop import Loop
+
+
+@dataclass(frozen=True, eq=False)
+class Lane:
+    """A lane axis as the kernel walks it: `tiles` tiles of `extent` positions.
+
+    A vector lane keeps the positions of a tile in one SIMD vector; where the
+    size is no multiple of the width, the last tile starts earlier and does some
+    positions again.  Other lanes are looped over inside the tile.
+    """
+
+    size: int
+    extent: int
+    vector: bool
+
+    @property
+    def tiles(self) -> int:
+        return -(-self.size // self.extent)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    loop: Loop
+    lanes: tuple[Lane, ...] = ()
+    lane_of: dict[Var, dict[int, Lane]] = field(default_factory=dict)
+    width: int = 1  # of vectors along inner dimensions; 1 where a lane is the vector
+    layouts: tuple[tuple[int, ...], ...] = ()  # of operands, then results: minor last
+    threads: bool = False
+    grain: int = 1
+
+    @property
+    def tiles(self) -> int:
+        return prod(lane.tiles for lane in self.lanes)
+
+    def local_lanes(self, var: Any) -> tuple[Lane | None, ...]:
+        """For each dimension of a value, the lane axis it lies along."""
+        lanes = self.lane_of.get(var, {}) if isinstance(var, Var) else {}
+        return tuple(lanes.get(i) for i in range(len(var.aval.shape)))
+
+    def local_shape(self, var: Any) -> tuple[int, ...]:
+        """The shape of a value inside one tile."""
+        return tuple(
+            n if lane is None else lane.extent
+            for n, lane in zip(var.aval.shape, self.local_lanes(var), strict=True)
+        )
