@@ -42,12 +42,16 @@ void PASTE(kalman_, N)(long steps, long filters, const float *f_, const float *h
     memcpy(&mean, mean_ + b * N, sizeof mean);
     memcpy(cov, cov_ + b * N * N, sizeof cov);
     for (long t = 0; t < steps; t++) {
-      ROW spread[N], ahead[N], seen[M], gain[M], shrink[N], moved;
+      ROW spread[N], ahead[N], columns[N], seen[M], cross[M], gain[M], shrink[N];
+      ROW moved;
       float s[M][M], inverse[M][M];
       PASTE(product_, N)(1, N, &mean, ft, zero, &moved);
       PASTE(product_, N)(N, N, f, cov, zero, spread);
       PASTE(product_, N)(N, N, spread, ft, q, ahead);
+      for (int i = 0; i < N; i++)
+        for (int j = 0; j < N; j++) columns[j][i] = ahead[i][j];
       PASTE(product_, N)(M, N, h, ahead, zero, seen);
+      PASTE(product_, N)(M, N, h, columns, zero, cross);
       for (int k = 0; k < M; k++)
         for (int l = 0; l < M; l++) s[k][l] = r[k * M + l] + DOT(seen[k], h[l]);
 #if M == 1
@@ -58,9 +62,9 @@ void PASTE(kalman_, N)(long steps, long filters, const float *f_, const float *h
       inverse[1][0] = -s[1][0] * scale, inverse[1][1] = s[0][0] * scale;
 #endif
       mean = moved;
-      for (int k = 0; k < M; k++) { /* gain: transposed, the covariance symmetric */
+      for (int k = 0; k < M; k++) { /* cross and gain are kept transposed */
         gain[k] = zero[0];
-        for (int l = 0; l < M; l++) gain[k] += inverse[l][k] * seen[l];
+        for (int l = 0; l < M; l++) gain[k] += inverse[l][k] * cross[l];
         mean += gain[k] * (zs[(b * steps + t) * M + k] - DOT(h[k], moved));
       }
       for (int i = 0; i < N; i++) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -18,6 +19,7 @@ from timing import Timing, in_turns
 import onescan
 
 STOCK, ONESCAN, C, NUMBA = "stock", "onescan", "C", "Numba"
+FAILED = "failed"
 WRONG = 1e-3  # relative; well above rounding in every case
 
 
@@ -106,14 +108,7 @@ def measure(case: Case, plan: Plan, say: Callable[[str], None]) -> Result:
         runs[name] = _compiled(result, name, partial(fn, jax.lax.scan, unroll), args)
 
     say("compiling onescan")
-    onescan.clear_report()
-    try:
-        with onescan.engine(plan.engine):
-            run = _compiled(result, ONESCAN, partial(fn, onescan.scan, 1), args)
-    except onescan.EngineError as error:
-        result.engine, result.why = "none", str(error)
-    else:
-        result.engine, result.why = _engine_and_why(onescan.report().rows)
+    if run := _compiled_by_onescan(result, fn, args, plan.engine):
         runs[ONESCAN] = run
 
     for name, run in runs.items():
@@ -124,7 +119,7 @@ def measure(case: Case, plan: Plan, say: Callable[[str], None]) -> Result:
     for name, versions in ((C, native_c), (NUMBA, numba_versions)):
         say(f"compiling {name}")
         inputs = [np.asarray(leaf) for leaf in jax.tree.leaves(_plain(args))]
-        outputs = [np.empty_like(leaf) for leaf in jax.tree.leaves(expected)]
+        outputs = [np.zeros_like(leaf) for leaf in jax.tree.leaves(expected)]
         run = case.kernel and versions.version(case.kernel, case.sizes, inputs, outputs)
         if run:
             run()
@@ -135,6 +130,27 @@ def measure(case: Case, plan: Plan, say: Callable[[str], None]) -> Result:
     say("timing")
     result.timings = in_turns(runs, plan.seconds)
     return result
+
+
+def _compiled_by_onescan(
+    result: Result, fn: Callable[..., Any], args: tuple[Any, ...], engine: str
+) -> Callable[[], Any] | None:
+    """Onescan's run, or None where it has none; a failure must not end the suite."""
+    onescan.clear_report()
+    try:
+        with onescan.engine(engine), warnings.catch_warnings():
+            # The report has the same text, and the table shows it.
+            warnings.simplefilter("ignore", onescan.EngineWarning)
+            run = _compiled(result, ONESCAN, partial(fn, onescan.scan, 1), args)
+        run()
+    except onescan.EngineError as error:
+        result.engine, result.why = "none", str(error)
+    except Exception as error:
+        result.engine, result.why = FAILED, f"{type(error).__name__}: {error}"
+    else:
+        result.engine, result.why = _engine_and_why(onescan.report().rows)
+        return run
+    return None
 
 
 def difference(found: Any, expected: Any, agree: float) -> float:

@@ -26,11 +26,12 @@ import ode
 import rl
 import rnn
 from case import Case
-from measure import ONESCAN, Plan, Result, measure
+from measure import FAILED, ONESCAN, Plan, Result, measure
 from plot import plot_title, save_plot
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.progress import TimeElapsedColumn as Elapsed
+from rich.text import Text
 from table import compare_table, geometric_mean, list_table, result_line, results_table
 
 import onescan
@@ -129,11 +130,19 @@ def _save(results: list[Result], plan: Plan, out: Path, console: Console) -> Non
 
 
 def _verdict(results: list[Result], console: Console) -> int:
-    """1 when an engine's result is not stock's, after saying which."""
-    wrong = [(r.case.name, name, d) for r in results for name, d in r.wrong.items()]
-    for case, name, difference in wrong:
-        console.print(f"[red]{case}: {name} differs from stock by {difference:.1e}[/]")
-    return 1 if wrong else 0
+    """1 when onescan failed or a result is not stock's, after saying which."""
+    faults = [
+        f"{result.case.name}: {name} differs from stock by {difference:.1e}"
+        for result in results
+        for name, difference in result.wrong.items()
+    ] + [
+        f"{result.case.name}: onescan failed: {result.why}"
+        for result in results
+        if result.engine == FAILED
+    ]
+    for fault in faults:
+        console.print(Text(fault, "red"))
+    return 1 if faults else 0
 
 
 def _machine() -> dict[str, Any]:
