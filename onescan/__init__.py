@@ -10,6 +10,7 @@ from onescan.errors import EngineWarning as EngineWarning
 from onescan.errors import ScanError as ScanError
 from onescan.errors import ScanTypeError as ScanTypeError
 from onescan.errors import ScanValueError as ScanValueError
+from onescan.explain import explain as explain
 from onescan.reporting import clear_report as clear_report
 from onescan.reporting import report as report
 from onescan.switches import engine as engine

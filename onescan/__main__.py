@@ -1,0 +1,7 @@
+"""`python -m onescan`: the same command line as `onescan`."""
+
+import sys
+
+from onescan.cli import main
+
+sys.exit(main())
