@@ -102,9 +102,27 @@ def constants() -> None:
     show_pieces("LN2", {32: pieces(LN2, 15), 64: pieces(LN2, 41)})
     show_pieces("LOG2_E", {32: pieces(1 / LN2, 12), 64: pieces(1 / LN2, 26)})
     half_pi = mp.pi / 2
+    show_pieces("HALF_PI_PAIR", {32: pieces(half_pi, 24), 64: pieces(half_pi, 53)})
+    mp.prec = 1500
+    bits = int(mp.floor(2 / mp.pi * mp.ldexp(1, 32 * 40)))
+    words = [0, 0, *((bits >> 32 * (39 - i)) & 0xFFFFFFFF for i in range(40))]
+    mp.dps = 60
+    print("# The bits of 2 / pi after the point, behind 64 zeros.")
+    print("TWO_OVER_PI = (")
+    print("\n".join(f"    0x{word:08X}," for word in words) + "\n)")
     show_pieces(
         "HALF_PI", {32: pieces(half_pi, 13, 13, 13), 64: pieces(half_pi, 33, 33, 33)}
     )
+
+
+def odd_rest(f: Callable, third, fifth):
+    """z -> (f(x) / x - 1) / z at x = sqrt(z), f(x) = x + third x**3 + fifth x**5."""
+
+    def rest(z):
+        x = mp.sqrt(z)
+        return (f(x) / x - 1) / z
+
+    return taylor_safe(rest, lambda z: third + z * fifth)
 
 
 def exponentials() -> None:
@@ -115,7 +133,7 @@ def exponentials() -> None:
     show("EXP", {32: remez(f, *ends, 4, w), 64: remez(f, *ends, 9, w)})
     # The same for expm1, where the error counts against r.
     w = abs
-    show("EXPM1", {32: remez(f, *ends, 4, w), 64: remez(f, *ends, 9, w)})
+    show("EXPM1", {32: remez(f, *ends, 4, w), 64: remez(f, *ends, 10, w)})
     # 2**r = 1 + r * EXP2(r), |r| <= 1/2
     f = taylor_safe(lambda r: (mp.power(2, r) - 1) / r, lambda r: LN2 + r * LN2**2 / 2)
     w = lambda r: r / mp.power(2, r)
@@ -148,8 +166,7 @@ def logarithms() -> None:
 def circular() -> None:
     end = (mp.pi / 4 + mpf("0.001")) ** 2
     # sin(r) = r + r**3 * SIN(r**2), |r| <= pi / 4
-    f = lambda z: (mp.sin(mp.sqrt(z)) / mp.sqrt(z) - 1) / z
-    f = taylor_safe(f, lambda z: -mpf(1) / 6 + z / 120)
+    f = odd_rest(mp.sin, -mpf(1) / 6, mpf(1) / 120)
     low = mpf("1e-20")
     show("SIN", {n: remez(f, low, end, d, abs) for n, d in ((32, 2), (64, 5))})
     # cos(r) = 1 - r**2 / 2 + r**4 * COS(r**2)
@@ -157,15 +174,119 @@ def circular() -> None:
     f = taylor_safe(f, lambda z: mpf(1) / 24 - z / 720)
     w = lambda z: z**2
     show("COS", {n: remez(f, low, end, d, w) for n, d in ((32, 2), (64, 5))})
+    # tan(r) = r + r**3 * TAN(r**2)
+    f = odd_rest(mp.tan, mpf(1) / 3, mpf(2) / 15)
+    show("TAN", {n: remez(f, low, end, d, abs) for n, d in ((32, 6), (64, 14))})
+    # atan(t) = t + t**3 * ATAN(t**2), t <= 1
+    f = odd_rest(mp.atan, -mpf(1) / 3, mpf(1) / 5)
+    show("ATAN", {n: remez(f, low, 1, d, abs) for n, d in ((32, 8), (64, 20))})
+    # asin(t) = t + t**3 * ASIN(t**2), t <= 1/2
+    f = odd_rest(mp.asin, mpf(1) / 6, mpf(3) / 40)
+    end = mpf("0.2501")
+    show("ASIN", {n: remez(f, low, end, d, abs) for n, d in ((32, 4), (64, 12))})
 
 
 def hyperbolic() -> None:
     # tanh(x) = x + x**3 * TANH(x**2), small x
-    f = lambda z: (mp.tanh(mp.sqrt(z)) / mp.sqrt(z) - 1) / z
-    f = taylor_safe(f, lambda z: -mpf(1) / 3 + z * 2 / 15)
+    f = odd_rest(mp.tanh, -mpf(1) / 3, mpf(2) / 15)
     end = mpf("0.63") ** 2
     low = mpf("1e-20")
-    show("TANH", {n: remez(f, low, end, d, abs) for n, d in ((32, 4), (64, 11))})
+    show("TANH", {n: remez(f, low, end, d, abs) for n, d in ((32, 4), (64, 10))})
+    # sinh(x) = x + x**3 * SINH(x**2), x <= 1
+    f = odd_rest(mp.sinh, mpf(1) / 6, mpf(1) / 120)
+    show("SINH", {n: remez(f, low, 1, d, abs) for n, d in ((32, 3), (64, 6))})
+
+
+def roots() -> None:
+    # m ** (-1/3) for m in [sqrt(1/2), sqrt(2)), a start for Newton's iteration
+    f = lambda m: mp.power(m, -mpf(1) / 3)
+    w = lambda m: mp.power(m, mpf(1) / 3)
+    show("INVERSE_CBRT", {0: remez(f, mp.sqrt(0.5), mp.sqrt(2), 5, w)})
+
+
+def error_function() -> None:
+    # erf(x) = x + x * ERF(x**2), x <= 1
+    f = lambda z: mp.erf(mp.sqrt(z)) / mp.sqrt(z) - 1
+    low = mpf("1e-20")
+    show("ERF", {n: remez(f, low, 1, d) for n, d in ((32, 6), (64, 12))})
+    # erf(x) = ERF_FAR(x - 5/2), 1 <= x <= 4
+    far = lambda t: mp.erf(t + mpf("2.5"))
+    show("ERF_FAR", {32: remez(far, -mpf("1.5"), mpf("1.5"), 13)})
+    # erfc(x) = exp(-x**2) / (x + k) * ERFC((x - k) / (x + k)), x from 1/2 to where
+    # erfc is zero
+    fits = {}
+    for bits, k, end, degree in ((32, 2, 10.5, 8), (64, 4, 28, 20)):
+        f = lambda q, k=k: erfcx(k * (1 + q) / (1 - q)) * (k + k * (1 + q) / (1 - q))
+        low, high = (mpf("0.45") - k) / (mpf("0.45") + k), mpf(end - k) / (end + k)
+        fits[bits] = remez(f, low, high, degree, lambda q, f=f: 1 / f(q))
+    show("ERFC", fits)
+    # erf_inv(x) = x * ERF_INV(w - middle), w = -log(1 - x**2) up to an end, then
+    # polynomials in sqrt(w) - middle; each row is (end, middle, coefficients)
+    print("ERF_INV = {")
+    for bits, rows in {
+        32: ((5.0, 2.5, 10), (16.7, 3.15, 10)),
+        64: ((6.25, 3.125, 24), (16.0, 3.25, 20), (37.5, 5.0, 18)),
+    }.items():
+        print(f"    {bits}: (")
+        start = mpf("1e-20")
+        for end, middle, degree in rows:
+            if start < 1:
+                f = lambda t, m=middle: inverse_ratio(t + m)
+                fit, error = remez(f, start - middle, end - middle, degree)
+            else:
+                f = lambda t, m=middle: inverse_ratio((t + m) ** 2)
+                w = lambda t, m=middle: 1 / (t + m)
+                ends = mp.sqrt(start) - middle, mp.sqrt(end) - middle
+                fit, error = remez(f, *ends, degree, w)
+            print(f"        # error 2**{float(mp.log(error, 2)):.1f}")
+            print(f"        ({end}, {middle}, {tuple(map(float, fit))!r}),")
+            start = mpf(end)
+        print("    ),")
+    print("}")
+
+
+def inverse_ratio(w):
+    x = mp.sqrt(-mp.expm1(-w))
+    return mp.erfinv(x) / x
+
+
+def gammas() -> None:
+    # lgamma(2 + t) = t * LGAMMA(t), |t| <= 1/2
+    f = lambda t: mp.loggamma(2 + t) / t if t else mp.digamma(2)
+    ends = (-mpf("0.5"), mpf("0.5"))
+    show("LGAMMA", {32: remez(f, *ends, 9), 64: remez(f, *ends, 18)})
+    # lgamma(x) = (x - 1/2) log x - x + log(2 pi) / 2 + STIRLING(1 / x**2) / x
+    root = mp.log(2 * mp.pi) / 2
+
+    def rest(z):
+        x = 1 / mp.sqrt(z)
+        return (mp.loggamma(x) - (x - 0.5) * mp.log(x) + x - root) * x
+
+    low = mpf("1e-6")
+    end = 1 / mpf("6.5") ** 2
+    show("STIRLING", {32: remez(rest, low, end, 2), 64: remez(rest, low, end, 8)})
+    # digamma(x) = (x - root) * DIGAMMA(x - 3/2), 1 <= x <= 2
+    zero = mp.findroot(mp.digamma, mpf("1.4616"))
+    show_pieces("DIGAMMA_ROOT", {64: pieces(zero, 53)})
+
+    def ratio(t):
+        x = t + mpf("1.5")
+        return mp.digamma(x) / (x - zero)
+
+    show("DIGAMMA", {32: remez(ratio, *ends, 11), 64: remez(ratio, *ends, 22)})
+
+    # digamma(x) = log x - 1 / (2 x) - DIGAMMA_FAR(1 / x**2) / x**2, x >= 3
+    def far(z):
+        x = 1 / mp.sqrt(z)
+        return (mp.log(x) - 1 / (2 * x) - mp.digamma(x)) / z
+
+    end = mpf(1) / 9
+    fits = {n: remez(far, low, end, d, abs) for n, d in ((32, 4), (64, 12))}
+    show("DIGAMMA_FAR", fits)
+
+
+def erfcx(x):
+    return mp.exp(x * x) * mp.erfc(x)
 
 
 if __name__ == "__main__":
@@ -177,3 +298,6 @@ if __name__ == "__main__":
     logarithms()
     circular()
     hyperbolic()
+    roots()
+    error_function()
+    gammas()

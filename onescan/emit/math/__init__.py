@@ -9,11 +9,14 @@ from collections.abc import Callable
 
 from llvmlite import ir
 
+from onescan.emit.math.arcs import acos, asin, atan, atan2
+from onescan.emit.math.error_function import erf, erf_inv, erfc
 from onescan.emit.math.exponential import exp, exp2, expm1, logistic
-from onescan.emit.math.hyperbolic import tanh
+from onescan.emit.math.gamma import digamma, lgamma
+from onescan.emit.math.hyperbolic import acosh, asinh, atanh, cosh, sinh, tanh
 from onescan.emit.math.logarithm import log, log1p, log2
 from onescan.emit.math.power import pow
-from onescan.emit.math.roots import rsqrt, sqrt
+from onescan.emit.math.roots import cbrt, nextafter, rsqrt, sqrt
 from onescan.emit.math.trigonometric import cos, sin, tan
 from onescan.emit.math.types import const
 
@@ -22,9 +25,11 @@ FUNCTIONS: dict[str, Callable[..., ir.Value]] = {
     for f in (
         *(exp, exp2, expm1, logistic),
         *(log, log2, log1p),
-        *(tanh,),
+        *(tanh, sinh, cosh, asinh, acosh, atanh),
         *(sin, cos, tan),
-        *(sqrt, rsqrt, pow),
+        *(asin, acos, atan, atan2),
+        *(sqrt, rsqrt, cbrt, pow, nextafter),
+        *(erf, erfc, erf_inv, lgamma, digamma),
     )
 }
 

@@ -12,13 +12,14 @@ import math
 from onescan.emit.math.coefficients import EXP, EXP2, EXPM1, LN2
 from onescan.emit.math.types import Lane, clamp, elementary, fma, poly, select
 
-# Beyond these exp(x) is zero, or infinity; below the middle one it may be subnormal.
-EXP_RANGE = {32: (-104.0, -86.0, 89.0), 64: (-746.0, -707.0, 710.0)}
-EXP2_RANGE = {32: (-151.0, -124.0, 129.0), 64: (-1076.0, -1020.0, 1025.0)}
+# Beyond these exp(x) is zero, or even half of it is infinity; below the middle one it
+# may be subnormal.
+EXP_RANGE = {32: (-104.0, -85.0, 89.42), 64: (-746.0, -706.0, 710.48)}
+EXP2_RANGE = {32: (-151.0, -123.0, 129.0), 64: (-1076.0, -1019.0, 1025.0)}
 # Where logistic has reached 0, and 1.
 LOGISTIC_RANGE = {32: (-105.0, 30.0), 64: (-747.0, 50.0)}
-# Where expm1 has reached -1.
-EXPM1_LOWEST = {32: -30.0, 64: -60.0}
+# Where expm1 has reached -1, and infinity.
+EXPM1_RANGE = {32: (-30.0, 89.0), 64: (-60.0, 710.0)}
 
 
 def reduce_exp(x: Lane) -> tuple[Lane, Lane, Lane]:
@@ -36,23 +37,30 @@ def power_of_two(n: Lane, like: Lane, add: int = 0) -> Lane:
     return ((n << mantissa) + ((bias + add) << mantissa)).as_float(like)
 
 
-def scale(y: Lane, n: Lane, subnormal: Lane) -> Lane:
-    """y * 2**n; `subnormal` marks the lanes where the result might be."""
+def scale(y: Lane, n: Lane, subnormal: Lane, halved: bool = False) -> Lane:
+    """y * 2**n, or half of it; `subnormal` marks where the result may be that."""
     mantissa, bias = y.format.mantissa, y.format.bias
-    offset = select(subnormal, n.like((bias + 63) << mantissa), (bias - 1) << mantissa)
+    offset = select(subnormal, n.like((bias + 64) << mantissa), (bias - 2) << mantissa)
     y = y * ((n << mantissa) + offset).as_float(y)
-    return y * select(subnormal, y.like(2.0**-63), 2.0)
+    last = 0.5 if halved else 1.0
+    return y * select(subnormal, y.like(last * 2.0**-64), last * 4.0)
 
 
-def exp_sum(x: Lane, low: Lane | None = None) -> Lane:
-    """exp(x), or exp(x + low) for a `low` below half a unit in the last place of x."""
+def exp_parts(x: Lane, low: Lane | None = None) -> tuple[Lane, Lane, Lane]:
+    """n, y and where the result may be subnormal: exp(x + low) = 2**n (1 + y)."""
     lowest, subnormal, highest = EXP_RANGE[x.format.bits]
     x = clamp(x, lowest, highest)
     n, _, r = reduce_exp(x)
     if low is not None:
         r = r + low
-    y = fma(r * r, poly(r, EXP[x.format.bits]), r) + 1.0
-    return scale(y, n, x < subnormal)
+    y = fma(r * r, poly(r, EXP[x.format.bits]), r)
+    return n, y, x < subnormal
+
+
+def exp_sum(x: Lane, low: Lane | None = None, halved: bool = False) -> Lane:
+    """exp(x + low) for a tiny `low`; half of it, which overflows later, if `halved`."""
+    n, y, subnormal = exp_parts(x, low)
+    return scale(y + 1.0, n, subnormal, halved)
 
 
 @elementary
@@ -74,7 +82,7 @@ def exp2(x: Lane) -> Lane:
 def expm1(x: Lane) -> Lane:
     """2**n (1 + r + q) - 1, summed so that the rounding of 2**n (1 + r) is kept."""
     bits = x.format.bits
-    clamped = clamp(x, EXPM1_LOWEST[bits], EXP_RANGE[bits][2])
+    clamped = clamp(x, *EXPM1_RANGE[bits])
     n, n_float, r = reduce_exp(clamped)
     high, low = LN2[bits]
     # What r lost to rounding.

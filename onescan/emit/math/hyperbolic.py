@@ -1,14 +1,31 @@
-"""tanh, sinh, cosh and their inverses."""
+"""tanh, sinh, cosh and their inverses.
+
+The inverses are logarithms of 1 + w for a w built without cancellation; the last
+addition keeps its rounding error, which the logarithm takes as a second argument.
+"""
 
 from __future__ import annotations
 
-from onescan.emit.math.coefficients import TANH
-from onescan.emit.math.exponential import exp_plus_one
-from onescan.emit.math.types import Lane, elementary, fma, poly, select
+import math
+
+from onescan.emit.math.coefficients import SINH, TANH
+from onescan.emit.math.exponential import exp_plus_one, exp_sum
+from onescan.emit.math.logarithm import log1p_sum
+from onescan.emit.math.types import (
+    Lane,
+    elementary,
+    fast_two_sum,
+    fma,
+    poly,
+    select,
+    two_sum,
+)
 
 # Where tanh is 1 to the last bit.
 TANH_ONE = {32: 10.0, 64: 20.0}
 TANH_SMALL = 0.625
+# Beyond this, x**2 + 1 is x**2 for the inverse functions, and might overflow.
+LARGE = {32: 2.0**30, 64: 2.0**60}
 
 
 @elementary
@@ -22,3 +39,61 @@ def tanh(x: Lane) -> Lane:
     z = size * size
     small = fma(size * z, poly(z, TANH[bits]), size)
     return select(size < TANH_SMALL, small, large).with_sign_of(x)
+
+
+@elementary
+def sinh(x: Lane) -> Lane:
+    size = x.abs()
+    half = exp_sum(size, halved=True)
+    large = half - 0.25 / half
+    z = size * size
+    small = fma(size * z, poly(z, SINH[x.format.bits]), size)
+    return select(size < 1.0, small, large).with_sign_of(x)
+
+
+@elementary
+def cosh(x: Lane) -> Lane:
+    half = exp_sum(x.abs(), halved=True)
+    return half + 0.25 / half
+
+
+@elementary
+def asinh(x: Lane) -> Lane:
+    """w = x + x**2 / (1 + sqrt(1 + x**2))."""
+    size = x.abs()
+    large = size > LARGE[x.format.bits]
+    square = size * size
+    rest = square / ((square + 1.0).sqrt() + 1.0)
+    w, low = fast_two_sum(size, rest)
+    y = _log1p_or_log2x(size, w, low, large)
+    return select(size < x.format.tiny, size, y).with_sign_of(x)
+
+
+@elementary
+def acosh(x: Lane) -> Lane:
+    """w = t + sqrt(2 t + t**2) with t = x - 1."""
+    large = x > LARGE[x.format.bits]
+    t = x - 1.0
+    root = (t * (t + 2.0)).sqrt()
+    w, low = two_sum(root, t)
+    return select(x >= 1.0, _log1p_or_log2x(x, w, low, large), math.nan)
+
+
+@elementary
+def atanh(x: Lane) -> Lane:
+    """Half the logarithm of 1 + w, w = 2 x + 2 x**2 / (1 - x)."""
+    size = x.abs()
+    twice = size + size
+    w, low = two_sum(twice, twice * size / (1.0 - size))
+    y = log1p_sum(w, low) * 0.5
+    y = select(size < x.format.tiny, size, y)
+    y = select(size.equals(1.0), math.inf, y)
+    return select(size <= 1.0, y.with_sign_of(x), math.nan)
+
+
+def _log1p_or_log2x(x: Lane, w: Lane, low: Lane, large: Lane) -> Lane:
+    """log(1 + w + low), or log(2 x) where x is large."""
+    w = select(large, x, w)
+    low = select(large, 0.0, low)
+    y = log1p_sum(w, low, select(large, x.like(1.0), 0.0))
+    return select(x < math.inf, y, x)

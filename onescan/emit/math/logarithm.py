@@ -62,11 +62,16 @@ def log_edges(x: Lane, y: Lane) -> Lane:
     return select(x.equals(0.0), -math.inf, y)
 
 
-@elementary
-def log(x: Lane) -> Lane:
+def log_positive(x: Lane) -> Lane:
+    """log of a finite x > 0."""
     high, low = LN2[x.format.bits]
     e, f = decompose(x)
-    return log_edges(x, fma(e, high, f + fma(e, low, log1p_tail(f))))
+    return fma(e, high, f + fma(e, low, log1p_tail(f)))
+
+
+@elementary
+def log(x: Lane) -> Lane:
+    return log_edges(x, log_positive(x))
 
 
 @elementary

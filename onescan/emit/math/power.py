@@ -13,7 +13,7 @@ from llvmlite import ir
 
 from onescan.emit.math.coefficients import ATANH_TAIL, LN2
 from onescan.emit.math.exponential import exp_sum
-from onescan.emit.math.logarithm import decompose, log1p_tail
+from onescan.emit.math.logarithm import decompose, log_positive
 from onescan.emit.math.types import (
     DOUBLE,
     Lane,
@@ -53,12 +53,6 @@ def log_pair(x: Lane) -> tuple[Lane, Lane]:
     return fast_two_sum(high, low + fma(e, ln2_low, half_low + half_low))
 
 
-def _log_double(x: Lane) -> Lane:
-    high, low = LN2[64]
-    e, f = decompose(x)
-    return fma(e, high, f + fma(e, low, log1p_tail(f)))
-
-
 def _is_integer(x: Lane) -> Lane:
     """Whether |x| is one; true for infinity, x must not be negative."""
     big = 2.0**x.format.mantissa
@@ -79,7 +73,7 @@ def pow(x: Lane, y: Lane) -> Lane:
         low = select(finite, low, 0.0)
     else:
         wide = size.to(ir.DoubleType())
-        product = y.to(ir.DoubleType()) * _log_edges(wide, _log_double(wide))
+        product = y.to(ir.DoubleType()) * _log_edges(wide, log_positive(wide))
         low = None
     product = select(size.equals(1.0) & ~y.is_nan(), 0.0, product)
     result = exp_sum(product, low).to(x.element)

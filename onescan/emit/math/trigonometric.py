@@ -1,26 +1,10 @@
-"""sin, cos and tan.
-
-x = n pi/2 + r with |r| <= pi/4: n pi/2 is subtracted in pieces, all but the last of so
-few bits that their products with n are exact for |n| < LARGEST_TURN.
-"""
+"""sin, cos and tan: polynomials on |r| <= pi/4, chosen by the quarter turn."""
 
 from __future__ import annotations
 
-import math
-
-from onescan.emit.math.coefficients import COS, HALF_PI, SIN
+from onescan.emit.math.coefficients import COS, SIN, TAN
+from onescan.emit.math.reduction import reduce_turn, reduce_turn_pair
 from onescan.emit.math.types import Lane, elementary, fma, poly, select
-
-
-def reduce_turn(x: Lane) -> tuple[Lane, Lane]:
-    """The quarter turns n (low bits of an integer) and the rest r."""
-    bias = x.format.round_bias
-    shifted = fma(x, 2 / math.pi, bias)
-    n = shifted - bias
-    r = x
-    for piece in HALF_PI[x.format.bits]:
-        r = fma(n, -piece, r)
-    return shifted.bits(), r
 
 
 def sin_cos(r: Lane) -> tuple[Lane, Lane]:
@@ -58,10 +42,17 @@ def cos(x: Lane) -> Lane:
     return _wave(x, 1)
 
 
+def tan_pair(r: Lane, low: Lane) -> Lane:
+    """tan(r + low) for |r| <= pi/4; its derivative is 1 + tan**2."""
+    z = r * r
+    cubic = r * z * poly(z, TAN[r.format.bits])
+    t = r + cubic
+    return r + fma(low, fma(t, t, 1.0), cubic)
+
+
 @elementary
 def tan(x: Lane) -> Lane:
-    n, r = reduce_turn(x)
-    sine, cosine = sin_cos(r)
-    even = (n & 1).equals(0)
-    y = select(even, sine, -cosine) / select(even, cosine, sine)
-    return keep_zero(x, y)
+    n, r, low = reduce_turn_pair(x)
+    t = tan_pair(r, low)
+    odd = (n & 1).equals(1)
+    return keep_zero(x, select(odd, x.like(-1.0), t) / select(odd, t, 1.0))

@@ -76,7 +76,7 @@ class Lane:
 
     __slots__ = ("b", "ir")
 
-    def __init__(self, b: ir.IRBuilder, value: ir.Value):
+    def __init__(self, b: ir.IRBuilder, value: Any):
         self.b = b
         self.ir = value
 
@@ -259,6 +259,11 @@ def poly(x: Lane, coefficients: Sequence[float]) -> Lane:
         if len(terms) > 1:
             x = x * x
     return x.like(terms[0])
+
+
+def series(x: Lane, coefficients: Sequence[float]) -> Lane:
+    """The same sum for a result of its own: its first term is added last, once."""
+    return fma(x, poly(x, coefficients[1:]), coefficients[0])
 
 
 def elementary(f: Callable[..., Lane]) -> Callable[..., ir.Value]:

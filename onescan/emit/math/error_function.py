@@ -1,0 +1,83 @@
+"""erf, erfc and erf_inv.
+
+erf near zero is a polynomial. erfc is exp(-x**2) / (x + k) times a polynomial in
+(x - k) / (x + k), which maps the whole half axis to an interval; x**2 and x + k keep
+their rounding errors. erf_inv is x times polynomials in w = -log(1 - x**2), or in
+sqrt(w) where w is large.
+"""
+
+from __future__ import annotations
+
+import math
+
+from onescan.emit.math.coefficients import ERF, ERF_FAR, ERF_INV, ERFC
+from onescan.emit.math.exponential import exp_parts, scale
+from onescan.emit.math.logarithm import log_positive
+from onescan.emit.math.types import (
+    DOUBLE,
+    Lane,
+    elementary,
+    fma,
+    poly,
+    select,
+    series,
+    two_product,
+)
+
+# The k of erfc, and where erfc is zero.
+ERFC_MIDDLE = {32: 2.0, 64: 4.0}
+ERFC_END = {32: 10.25, 64: 27.5}
+
+
+def _clamp_size(x: Lane, end: float) -> Lane:
+    size, highest = x.abs(), x.like(end)
+    return select(highest < size, highest, size)
+
+
+def _erfc_far(x: Lane) -> Lane:
+    """erfc for 1/2 <= x <= ERFC_END."""
+    bits = x.format.bits
+    middle = ERFC_MIDDLE[bits]
+    square, square_low = two_product(x, x)
+    n, y, subnormal = exp_parts(-square, -square_low)
+    denominator = x + middle
+    lost = x - (denominator - middle)
+    inverse = 1.0 / denominator
+    ratio = inverse * series((x - middle) * inverse, ERFC[bits])
+    return scale(fma(ratio, y - lost * inverse, ratio), n, subnormal)
+
+
+@elementary
+def erfc(x: Lane) -> Lane:
+    bits = x.format.bits
+    far = _erfc_far(_clamp_size(x, ERFC_END[bits]))
+    far = select(x < 0.0, 2.0 - far, far)
+    near = (1.0 - x) - x * poly(x * x, ERF[bits])
+    return select((x < 0.5) & (x > -1.0), near, far)
+
+
+@elementary
+def erf(x: Lane) -> Lane:
+    bits = x.format.bits
+    if x.format is DOUBLE:
+        far = 1.0 - _erfc_far(_clamp_size(x, ERFC_END[bits]))
+    else:
+        far = series(_clamp_size(x, 4.0) - 2.5, ERF_FAR[bits])
+    near = fma(x, poly(x * x, ERF[bits]), x)
+    return select(x.abs() < 1.0, near, far.with_sign_of(x))
+
+
+@elementary
+def erf_inv(x: Lane) -> Lane:
+    size = x.abs()
+    w = -log_positive((1.0 - size) * (size + 1.0))
+    root = w.sqrt()
+    (_, middle, coefficients), *outer = ERF_INV[x.format.bits]
+    ratio = series(w - middle, coefficients)
+    start = ERF_INV[x.format.bits][0][0]
+    for end, middle, coefficients in outer:
+        ratio = select(w < start, ratio, series(root - middle, coefficients))
+        start = end
+    y = x * ratio
+    y = select(size.equals(1.0), x * math.inf, y)
+    return select(size <= 1.0, y, math.nan)
