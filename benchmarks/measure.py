@@ -63,8 +63,8 @@ class Result:
         return min(names, key=lambda name: self.timings[name].seconds)
 
     def ratio(self, name: str, to: str = STOCK) -> float | None:
-        """How many times faster than stock."""
-        if name not in self.timings:
+        """How many times faster than stock, or than another engine."""
+        if name not in self.timings or to not in self.timings:
             return None
         return self.timings[to].seconds / self.timings[name].seconds
 

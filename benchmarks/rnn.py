@@ -42,9 +42,11 @@ def lstm(scan, unroll, params, h, xs):
 
 
 def gradient_of(cell):
-    """The gradient of a mean squared output by the cell's parameters."""
+    """A case's function for the gradient of a cell."""
 
     def gradient(scan, unroll, params, h, xs):
+        """The gradient of a mean squared output by the cell's parameters."""
+
         def loss(params):
             return jnp.mean(cell(scan, unroll, params, h, xs) ** 2)
 

@@ -177,6 +177,13 @@ def _load(path: Path) -> list[dict[str, Any]]:
     return json.loads(path.read_text())["cases"]
 
 
+def _earlier_run(text: str) -> Path:
+    path = Path(text)
+    if not path.is_file():
+        raise argparse.ArgumentTypeError(f"{path} is not a file")
+    return path
+
+
 class _OneOrTwo(argparse.Action):
     def __call__(self, parser: Any, namespace: Any, values: Any, *_: Any) -> None:
         if len(values) > 2:
@@ -206,7 +213,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--compare",
         nargs="+",
-        type=Path,
+        type=_earlier_run,
         action=_OneOrTwo,
         metavar="JSON",
         help="an earlier run, to show beside this one; or two, without running",

@@ -27,7 +27,7 @@ def results_table(results: list[Result]) -> Table:
     table.add_column("case", no_wrap=True)
     for title in ("steps", "stock", "best unroll", "onescan", "ratio", "to best"):
         table.add_column(title, justify="right", no_wrap=True)
-    for title in ("C", "Numba", "compile: stock", "onescan"):
+    for title in ("C", "Numba", "to C", "compile: stock", "onescan"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("engine", no_wrap=True)
     table.add_column("why", overflow="fold", max_width=40)
@@ -52,6 +52,7 @@ def _cells(result: Result) -> list[Text]:
         _ratio(result.ratio(ONESCAN, best)),
         _time(result, C),
         _time(result, NUMBA),
+        _ratio(result.ratio(ONESCAN, C)),
         *(Text(f"{c.total:.2f} s" if c else "-") for c in compiles),
         Text(result.engine, "green" if result.engine == "native" else "yellow"),
         Text(result.why, "dim"),
@@ -95,8 +96,8 @@ def compare_table(before: list[Saved], after: list[Saved]) -> Table:
             Text(" -> ".join(engines)),
         )
     table.caption = (
-        f"{len(pairs)} cases in both; geometric mean of the gain "
-        f"{geometric_mean(gains):.2f}x"
+        f"Cases in both runs: {len(pairs)}; geometric mean of the gain "
+        f"{geometric_mean(gains):.2f}x."
     )
     return table
 
@@ -111,7 +112,7 @@ def list_table(cases: list[Case]) -> Table:
     for case in cases:
         doc = (case.build()[0].__doc__ or "").strip().splitlines()[0]
         counts = (f"{count:,.0f}" for count in (case.steps, case.ops, case.bytes))
-        table.add_row(case.name, *counts, doc)
+        table.add_row(case.name, *counts, Text(doc))
     return table
 
 
@@ -121,11 +122,22 @@ def _summary(results: list[Result]) -> str:
         return [ratio for ratio in found if ratio]
 
     plain = ratios(to_best=False)
+    to_c = [ratio for r in results if (ratio := r.ratio(ONESCAN, C))]
+    compiles = [
+        (r.compile_times[STOCK].total, r.compile_times[ONESCAN].total)
+        for r in results
+        if ONESCAN in r.compile_times
+    ]
+    longer = sum(ours > stock for stock, ours in compiles)
+    totals = [sum(column) for column in zip(*compiles, strict=True)] or [0.0, 0.0]
     lines = [
-        "Times of one step, medians; ratios say how many times faster than stock.",
+        "Times of one step, medians; a ratio says how many times faster onescan is.",
         f"Geometric mean of {len(plain)} cases: {geometric_mean(plain):.2f}x, to the "
         f"best unroll {geometric_mean(ratios(to_best=True)):.2f}x; "
         f"{sum(ratio < SLOWER for ratio in plain)} below {SLOWER}x.",
+        f"{sum(ratio >= 1 / 1.5 for ratio in to_c)} of {len(to_c)} within 1.5x of C on "
+        f"one core. Compile time: stock {totals[0]:.1f} s, onescan {totals[1]:.1f} s, "
+        f"longer in {longer} cases.",
     ]
     if any(t.noisy for r in results for t in r.timings.values()):
         lines.append("~ marks a time whose rounds disagreed even when repeated.")
