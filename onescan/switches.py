@@ -28,24 +28,27 @@ class Settings:
     check: bool = False  # run both engines and compare
 
 
-_state = jax.make_user_context(Settings())
+# Kept apart, so that install() inside a region is not undone by it.
+_process = jax.make_user_context(Settings())
+_region = jax.make_user_context(())  # ((field, value), ...)
 
 
 def current() -> Settings:
     """The settings in force here and now."""
-    return _state.value
+    return replace(_process.value, **dict(_region.value))
 
 
 @contextmanager
 def using(**changes: Any) -> Iterator[None]:
     """The settings of a region, for this thread."""
-    with _state(replace(current(), **changes)):
+    merged = dict(_region.value) | changes
+    with _region(tuple(sorted(merged.items()))):
         yield
 
 
 def set_globally(**changes: Any) -> None:
     """Change the settings of the whole process."""
-    _state.set_global(replace(_state.get_global(), **changes))
+    _process.set_global(replace(_process.value, **changes))
 
 
 def install(*, strict: bool = False, check: bool = False) -> None:
