@@ -55,7 +55,7 @@ def is_marked(ctx: Any) -> bool:
     return MARK in metadata
 
 
-def weak(array: jax.Array) -> jax.Array:
+def weak(array: jax.Array) -> Any:
     """The same array with the weak type that Python numbers have."""
     return _lax._convert_element_type(array, array.dtype, weak_type=True)
 
