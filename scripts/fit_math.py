@@ -212,37 +212,28 @@ def error_function() -> None:
     # erf(x) = ERF_FAR(x - 5/2), 1 <= x <= 4
     far = lambda t: mp.erf(t + mpf("2.5"))
     show("ERF_FAR", {32: remez(far, -mpf("1.5"), mpf("1.5"), 13)})
-    # erfc(x) = exp(-x**2) / (x + k) * ERFC((x - k) / (x + k)), x from 1/2 to where
+    # erfc(x) = exp(-x**2) / (x + 1/2) * ERFC((x - k) / (x + k)), x from 1/2 to where
     # erfc is zero
     fits = {}
     for bits, k, end, degree in ((32, 2, 10.5, 8), (64, 4, 28, 20)):
-        f = lambda q, k=k: erfcx(k * (1 + q) / (1 - q)) * (k + k * (1 + q) / (1 - q))
-        low, high = (mpf("0.45") - k) / (mpf("0.45") + k), mpf(end - k) / (end + k)
-        fits[bits] = remez(f, low, high, degree, lambda q, f=f: 1 / f(q))
+        position = lambda q, k=k: k * (1 + q) / (1 - q)
+        f = lambda q, p=position: erfcx(p(q)) * (p(q) + mpf("0.5"))
+        start, end = (mpf("0.45") - k) / (mpf("0.45") + k), mpf(end - k) / (end + k)
+        fits[bits] = remez(f, start, end, degree)
     show("ERFC", fits)
-    # erf_inv(x) = x * ERF_INV(w - middle), w = -log(1 - x**2) up to an end, then
-    # polynomials in sqrt(w) - middle; each row is (end, middle, coefficients)
-    print("ERF_INV = {")
-    for bits, rows in {
-        32: ((5.0, 2.5, 10), (16.7, 3.15, 10)),
-        64: ((6.25, 3.125, 24), (16.0, 3.25, 20), (37.5, 5.0, 18)),
-    }.items():
-        print(f"    {bits}: (")
-        start = mpf("1e-20")
-        for end, middle, degree in rows:
-            if start < 1:
-                f = lambda t, m=middle: inverse_ratio(t + m)
-                fit, error = remez(f, start - middle, end - middle, degree)
-            else:
-                f = lambda t, m=middle: inverse_ratio((t + m) ** 2)
-                w = lambda t, m=middle: 1 / (t + m)
-                ends = mp.sqrt(start) - middle, mp.sqrt(end) - middle
-                fit, error = remez(f, *ends, degree, w)
-            print(f"        # error 2**{float(mp.log(error, 2)):.1f}")
-            print(f"        ({end}, {middle}, {tuple(map(float, fit))!r}),")
-            start = mpf(end)
-        print("    ),")
-    print("}")
+    # erf_inv(x) = x * ERF_INV(w), w = -log(1 - x**2), up to w = 4
+    fits = {32: remez(inverse_ratio, low, 4, 9), 64: remez(inverse_ratio, low, 4, 20)}
+    show("ERF_INV", fits)
+    # and x * (v + ERF_INV_FAR(v - middle)), v = sqrt(w), beyond: up to 16, and to the
+    # last number before 1
+    far = lambda start, end, middle, degree: remez(
+        lambda t: inverse_ratio((t + middle) ** 2) - (t + middle),
+        mp.sqrt(start) - middle,
+        mp.sqrt(end) - middle,
+        degree,
+    )
+    show("ERF_INV_FAR", {32: far(4, 17, 3.0, 11), 64: far(4, 16, 3.0, 25)})
+    show("ERF_INV_EDGE", {64: far(16, 37.5, 5.0, 20)})
 
 
 def inverse_ratio(w):

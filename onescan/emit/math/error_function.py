@@ -1,8 +1,8 @@
 """erf, erfc and erf_inv.
 
-erf near zero is a polynomial. erfc is exp(-x**2) / (x + k) times a polynomial in
-(x - k) / (x + k), which maps the whole half axis to an interval; x**2 and x + k keep
-their rounding errors. erf_inv is x times polynomials in w = -log(1 - x**2), or in
+erf near zero is a polynomial. erfc is exp(-x**2) / (x + 1/2) times a polynomial
+in (x - k) / (x + k), which maps the half axis to an interval; x**2 and the quotient
+keep their rounding errors. erf_inv is x times polynomials in w = -log(1 - x**2), or in
 sqrt(w) where w is large.
 """
 
@@ -10,13 +10,21 @@ from __future__ import annotations
 
 import math
 
-from onescan.emit.math.coefficients import ERF, ERF_FAR, ERF_INV, ERFC
+from onescan.emit.math.coefficients import (
+    ERF,
+    ERF_FAR,
+    ERF_INV,
+    ERF_INV_EDGE,
+    ERF_INV_FAR,
+    ERFC,
+)
 from onescan.emit.math.exponential import exp_parts, scale
 from onescan.emit.math.logarithm import log_positive
 from onescan.emit.math.types import (
     DOUBLE,
     Lane,
     elementary,
+    fast_two_sum,
     fma,
     poly,
     select,
@@ -35,16 +43,26 @@ def _clamp_size(x: Lane, end: float) -> Lane:
 
 
 def _erfc_far(x: Lane) -> Lane:
-    """erfc for 1/2 <= x <= ERFC_END."""
+    """erfc for 1/2 <= x <= ERFC_END.
+
+    2**n (1 + y) times P / (x + 1/2): everything that was lost to rounding on the way is
+    gathered in `rest`, and added at the end.
+    """
     bits = x.format.bits
     middle = ERFC_MIDDLE[bits]
     square, square_low = two_product(x, x)
     n, y, subnormal = exp_parts(-square, -square_low)
-    denominator = x + middle
-    lost = x - (denominator - middle)
+    denominator = x + 0.5
+    lost = x - (denominator - 0.5)
     inverse = 1.0 / denominator
-    ratio = inverse * series((x - middle) * inverse, ERFC[bits])
-    return scale(fma(ratio, y - lost * inverse, ratio), n, subnormal)
+    product, low = two_product(inverse, denominator)
+    rest = (1.0 - product) - (low + inverse * lost)
+    q = (x - middle) / (x + middle)
+    first, *others = ERFC[bits]
+    p, p_low = fast_two_sum(x.like(first), q * poly(q, others))
+    ratio, ratio_low = two_product(inverse, p)
+    ratio_low = fma(inverse, p_low, ratio_low)
+    return scale(ratio + fma(ratio, y + rest, ratio_low), n, subnormal)
 
 
 @elementary
@@ -72,12 +90,11 @@ def erf_inv(x: Lane) -> Lane:
     size = x.abs()
     w = -log_positive((1.0 - size) * (size + 1.0))
     root = w.sqrt()
-    (_, middle, coefficients), *outer = ERF_INV[x.format.bits]
-    ratio = series(w - middle, coefficients)
-    start = ERF_INV[x.format.bits][0][0]
-    for end, middle, coefficients in outer:
-        ratio = select(w < start, ratio, series(root - middle, coefficients))
-        start = end
+    bits = x.format.bits
+    ratio = series(w, ERF_INV[bits])
+    ratio = select(w < 4.0, ratio, root + series(root - 3.0, ERF_INV_FAR[bits]))
+    if x.format is DOUBLE:
+        ratio = select(w < 16.0, ratio, root + series(root - 5.0, ERF_INV_EDGE[bits]))
     y = x * ratio
     y = select(size.equals(1.0), x * math.inf, y)
     return select(size <= 1.0, y, math.nan)

@@ -13,8 +13,8 @@ from onescan.emit.math.coefficients import EXP, EXP2, EXPM1, LN2
 from onescan.emit.math.types import Lane, clamp, elementary, fma, poly, select
 
 # Beyond these exp(x) is zero, or even half of it is infinity; below the middle one it
-# may be subnormal.
-EXP_RANGE = {32: (-104.0, -85.0, 89.42), 64: (-746.0, -706.0, 710.48)}
+# may be subnormal, even as a factor of something else.
+EXP_RANGE = {32: (-104.0, -80.0, 89.42), 64: (-746.0, -700.0, 710.48)}
 EXP2_RANGE = {32: (-151.0, -123.0, 129.0), 64: (-1076.0, -1019.0, 1025.0)}
 # Where logistic has reached 0, and 1.
 LOGISTIC_RANGE = {32: (-105.0, 30.0), 64: (-747.0, 50.0)}

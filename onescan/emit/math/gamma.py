@@ -157,7 +157,7 @@ def _digamma(x: Lane, bits: int) -> Lane:
     mirrored = positive - cotangent * PI[0]
     mirrored = select(size.equals(0.0), math.nan, mirrored)
     result = select(reflected, mirrored, positive)
-    result = select(x.equals(0.0), math.nan, result)
+    result = select(x.equals(0.0), -math.inf, result)
     return select(x.equals(math.inf), x, result)
 
 
