@@ -1,6 +1,7 @@
 """Every example runs as a user runs it, and does what it says."""
 
 import importlib.util
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
+import onescan
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SAYS = {
@@ -119,3 +122,18 @@ def test_llama_at_full_size_from_shapes_alone():
     assert listings["x, in the body"] == LLAMA_BLOCK.format(n="")
     assert listings["carry"] == "(None, float32[1,2048,4096])"
     assert listings["ys, as stacked"] == "None"
+
+
+def test_the_code_of_the_readme_runs(capsys):
+    readme = (EXAMPLES.parent / "README.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    assert len(blocks) == 3
+    try:
+        namespace = {}
+        for block in blocks:
+            exec(compile(block, "README.md", "exec"), namespace)
+    finally:
+        onescan.uninstall()
+    printed = capsys.readouterr().out
+    table = re.search(r"```\n(  step .*?)```", readme, re.DOTALL).group(1)
+    assert table in printed

@@ -108,10 +108,11 @@ def difference(expected: Any, found: Any) -> float:
 
 def what_became(report: Report) -> tuple[str, str]:
     """The engine of a program's loops, and why, from the rows they left."""
-    native = [row for row in report.rows if row.engine == "native"]
-    if native and len(native) < len(report.rows):
-        engine = f"native, {len(native)} of {len(report.rows)} loops"
+    rows = report.rows
+    native = [row for row in rows if row.engine == "native"]
+    if native and len(native) < len(rows):
+        engine = f"native {len(native)}/{len(rows)}"
     else:
         engine = "native" if native else "XLA"
-    reasons = [row.reason or ", ".join(row.passes) for row in report.rows]
-    return engine, "; ".join(dict.fromkeys(filter(None, reasons)))
+    reasons = [row.reason or ", ".join(("one kernel", *row.passes)) for row in rows]
+    return engine, "; ".join(dict.fromkeys(reasons))

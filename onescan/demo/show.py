@@ -21,7 +21,7 @@ def table(results: list[Result]) -> Table:
     shown.add_column("loop", no_wrap=True)
     for name in ("stock JAX", "onescan", "ratio"):
         shown.add_column(name, justify="right", no_wrap=True)
-    shown.add_column("engine")
+    shown.add_column("engine", no_wrap=True)
     shown.add_column("why", overflow="fold")
     for result in results:
         why = Text(result.why)
