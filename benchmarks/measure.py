@@ -81,6 +81,9 @@ class Result:
             "ops_per_step": case.ops,
             "bytes_per_step": case.bytes,
             "ns_per_step": {name: self.ns(name) for name in self.timings},
+            "fastest_ns_per_step": {
+                name: 1e9 * t.fastest / case.steps for name, t in self.timings.items()
+            },
             "spread": {name: t.spread for name, t in self.timings.items()},
             "ratio_to_stock": {name: self.ratio(name) for name in self.timings},
             "ratio_to_best_stock": self.ratio(ONESCAN, self.best_stock),

@@ -17,7 +17,7 @@ def save_plot(results: list[Result], path: Path, title: str) -> None:
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
-    from matplotlib.ticker import FuncFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     figure, axes = pyplot.subplots(
         figsize=(9, 1.6 + 0.24 * len(results)), layout="constrained"
@@ -40,6 +40,8 @@ def save_plot(results: list[Result], path: Path, title: str) -> None:
         )
     axes.axvline(1, color="black", lw=1)
     axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.xaxis.set_minor_formatter(NullFormatter())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}x"))
     axes.set_yticks(rows, [result.case.name for result in results], fontsize=8)
     axes.set_ylim(len(results) - 0.4, -0.6)
