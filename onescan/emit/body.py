@@ -19,16 +19,10 @@ from llvmlite import ir
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Memory
 from onescan.emit.emitter import CHEAP, Emitter
+from onescan.emit.indexing import SCATTERS
 from onescan.emit.rules import RULES
 
-UPDATES = {
-    "dynamic_update_slice",
-    "scatter",
-    "scatter-add",
-    "scatter-mul",
-    "scatter-min",
-    "scatter-max",
-}
+UPDATES = {"dynamic_update_slice", *SCATTERS}
 
 
 class Body:

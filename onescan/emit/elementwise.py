@@ -17,8 +17,7 @@ from llvmlite import ir
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index
 from onescan.emit.emitter import Emitter
-from onescan.emit.math import FUNCTIONS
-from onescan.emit.types import halves
+from onescan.emit.math import FUNCTIONS, halves
 
 Op = Callable[[ir.IRBuilder, Any, list[ir.Value]], ir.Value]
 CONTRACT = ("contract",)
@@ -202,6 +201,14 @@ def _sign(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
 
 def _square(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
     return OPS["mul"](b, eqn, [xs[0], xs[0]])
+
+
+def _one_minus_square(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+    (x,) = xs
+    one = _like(x, 1)
+    if ty.is_float(_dtype(eqn)):
+        return b.fmul(b.fadd(one, x), b.fsub(one, x))
+    return b.mul(b.add(one, x), b.sub(one, x))
 
 
 def _integer_pow(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
@@ -402,6 +409,7 @@ OPS: dict[str, Op] = {
     "ne": _comparison("!="),
     "neg": _neg,
     "not": _not,
+    "one_minus_square": _one_minus_square,
     "or": _bits("or_"),
     "population_count": _population_count,
     "pow": _pow,

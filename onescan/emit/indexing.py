@@ -130,6 +130,9 @@ def _fill_value(eqn: Any) -> Any:
 SCATTERS = {
     "scatter": None,
     "scatter-add": KINDS["reduce_sum"][0],
+    "scatter-sub": lambda b, dtype, x, y: (
+        b.fsub(x, y) if ty.is_float(dtype) else b.sub(x, y)
+    ),
     "scatter-mul": KINDS["reduce_prod"][0],
     "scatter-min": KINDS["reduce_min"][0],
     "scatter-max": KINDS["reduce_max"][0],

@@ -91,7 +91,7 @@ def _emit_tile(plan: Plan, function: ir.Function) -> None:
     cells = []
     for init, final in zip(whole[loop.num_consts : fixed], finals, strict=True):
         assert init is not None and final is not None
-        cell = final if _size(init) > RESIDENT else _cell(e, init)
+        cell = final if _is_resident(plan, init) else _cell(e, init)
         e.put(cell, init)
         cells.append(cell)
 
@@ -125,8 +125,15 @@ def _emit_tile(plan: Plan, function: ir.Function) -> None:
     e.entry.branch(e.function.blocks[1])
 
 
-def _size(array: Array) -> int:
-    return int(np.prod(array.shape)) * array.dtype.itemsize
+def _is_resident(plan: Plan, carry: Array) -> bool:
+    """Whether a carry lives in its result buffer, which no other tile writes."""
+    size = int(np.prod(carry.shape)) * carry.dtype.itemsize
+    mine = all(
+        lane in carry.lanes and lane.size % lane.extent == 0
+        for lane in plan.lanes
+        if lane.tiles > 1
+    )
+    return size > RESIDENT and mine
 
 
 def _cell(e: Emitter, like: Array) -> Array:

@@ -119,8 +119,8 @@ def expand_dims(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
 
 def slice_(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     (x,), (out,) = operands, eqn.outvars
-    starts = eqn.params["start_indices"]
-    strides = eqn.params["strides"] or (1,) * len(starts)
+    starts = [int(start) for start in eqn.params["start_indices"]]
+    strides = [int(stride) for stride in eqn.params["strides"] or (1,) * len(starts)]
 
     def at(index: tuple[Index, ...]) -> ir.Value:
         return x.at(
@@ -144,7 +144,7 @@ def split(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
             return x.at(tuple(place))
 
         results.append(e.lazy(out, at, [x]))
-        start += size
+        start += int(size)
     return results
 
 
@@ -201,9 +201,37 @@ def _put_at(e: Emitter, target: Array, x: Array, axis: int, start: int) -> None:
     e.nest(x.shape, target.lanes, visit)
 
 
+def stack(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+    (out,) = eqn.outvars
+    axis = eqn.params["axis"] % len(out.aval.shape)
+    target = e.fresh(out)
+    memory = target.memory
+    assert memory is not None
+    lanes = (*target.lanes[:axis], *target.lanes[axis + 1 :])
+    for k, x in enumerate(operands):
+
+        def visit(index: tuple[Index, ...], k: int = k, x: Array = x) -> None:
+            memory.store(e.b, (*index[:axis], k, *index[axis:]), x.at(index))
+
+        e.nest(x.shape, lanes, visit)
+    return [target]
+
+
+def tile(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+    (x,), (out,) = [e.once(a) for a in operands], eqn.outvars
+
+    def at(index: tuple[Index, ...]) -> ir.Value:
+        sizes = zip(index, x.shape, eqn.invars[0].aval.shape, out.aval.shape)
+        return x.at(
+            tuple(i if m == m0 else _divmod(e, i, n)[1] for i, n, m0, m in sizes)
+        )
+
+    return [e.lazy(out, at, [x])]
+
+
 def pad(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     (x, filler), (out,) = operands, eqn.outvars
-    config = eqn.params["padding_config"]
+    config = [tuple(map(int, dim)) for dim in eqn.params["padding_config"]]
     target = e.fresh(out)
     memory = target.memory
     assert memory is not None
@@ -293,6 +321,8 @@ RULES = {
     "slice": slice_,
     "split": split,
     "squeeze": squeeze,
+    "stack": stack,
+    "tile": tile,
     "transpose": transpose,
     "unstack": unstack,
 }

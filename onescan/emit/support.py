@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from math import prod
 from typing import Any
 
-from jax.extend.core import Jaxpr, JaxprEqn, Literal
+from jax.extend.core import JaxprEqn, Literal
 
 from onescan import compat
 from onescan.emit import types as ty
 from onescan.emit.rules import RULES
 from onescan.emit.sort import LONGEST
 from onescan.loop import LeaveToXla, Loop
+from onescan.plan.work import equations
 from onescan.primitives import ELEMENTWISE
 
 #: a constant array inside a body is kept with the code up to this many elements
@@ -30,17 +30,6 @@ def require_supported(loop: Loop) -> None:
             raise LeaveToXla(reason)
 
 
-def equations(jaxpr: Jaxpr) -> Iterator[JaxprEqn]:
-    """Every equation of a body, those of inner bodies included."""
-    for eqn in jaxpr.eqns:
-        yield eqn
-        for value in eqn.params.values():
-            for part in value if isinstance(value, (tuple, list)) else (value,):
-                inner = getattr(part, "jaxpr", None)
-                if isinstance(inner, Jaxpr):
-                    yield from equations(inner)
-
-
 def _reason(eqn: JaxprEqn) -> str | None:
     name, where = eqn.primitive.name, compat.source_of(eqn)
     if name not in RULES:
@@ -50,6 +39,8 @@ def _reason(eqn: JaxprEqn) -> str | None:
             return f"`{name}` at {where} works on {var.aval.dtype}"
         if isinstance(var, Literal) and prod(var.aval.shape) > LARGEST_LITERAL:
             return f"`{name}` at {where} reads a large constant array"
+    if eqn.params.get("out_dtype") is not None:
+        return f"`{name}` at {where} asks for another result type"
     if name in ELEMENTWISE and not _ranks_fit(eqn):
         return f"`{name}` at {where} mixes ranks"
     if name in CHECKS and (reason := CHECKS[name](eqn)):

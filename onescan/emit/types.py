@@ -14,10 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from llvmlite import ir
 
-try:
-    from onescan.emit.math import halves
-except ImportError:
-    halves = None
+from onescan.emit.math import halves
 
 I1 = ir.IntType(1)
 I8 = ir.IntType(8)

@@ -17,10 +17,12 @@ from jax.extend.core import Var
 from onescan.loop import LeaveToXla, Loop
 from onescan.plan.lanes import lane_axes
 from onescan.plan.plan import Lane, Plan
-from onescan.plan.work import Work, operand_of, work_of
+from onescan.plan.work import Work, equations, operand_of, work_of
 
 #: operations of a whole loop below which threads cost more than they give
 WORTH_THREADS = 200_000
+#: the part of the work that threads must share to be worth it
+ALONE = 0.8
 #: bytes of scratch one tile may use
 LARGEST_TILE = 1 << 19
 
@@ -74,13 +76,15 @@ def _size(axis: Axis) -> int:
 
 def _merged(axes: list[Axis], loop: Loop) -> list[Merged]:
     """Join lane axes that are neighbours in every value that has either."""
+    counted = _counted(loop.body.jaxpr)
     groups = [Merged((axis,), (_size(axis),)) for axis in axes]
     joined = True
     while joined:
         joined = False
         for a in groups:
             for b in groups:
-                if a is not b and _adjacent(a.parts[-1], b.parts[0]):
+                x, y = a.parts[-1], b.parts[0]
+                if a is not b and _adjacent(x, y) and counted.isdisjoint(x):
                     groups = [g for g in groups if g is not a and g is not b]
                     groups.append(Merged(a.parts + b.parts, a.sizes + b.sizes))
                     joined = True
@@ -88,6 +92,16 @@ def _merged(axes: list[Axis], loop: Loop) -> list[Merged]:
             if joined:
                 break
     return groups
+
+
+def _counted(jaxpr: Any) -> set[Var]:
+    """Values made from positions: joined axes would count positions wrongly."""
+    return {
+        v
+        for eqn in equations(jaxpr)
+        if eqn.primitive.name.startswith("iota")
+        for v in eqn.outvars
+    }
 
 
 def _adjacent(a: Axis, b: Axis) -> bool:
@@ -172,12 +186,22 @@ def _inner_plan(
     threads = total > WORTH_THREADS
     lanes: list[Lane] = []
     lane_of: dict[Var, dict[int, Lane]] = {}
+    pieces = machine.cores
     for group in axes:
-        pieces = machine.cores if threads and not lanes else 1
-        if len(group.parts) == 1 and group.size % pieces == 0 and pieces > 1:
+        shared = _share(works, group)
+        fits = len(group.parts) == 1 and group.size % pieces == 0
+        if threads and not lanes and fits and pieces > 1 and shared > ALONE:
             lane = Lane(group.size, group.size // pieces, False)
             _assign(lane_of, lanes, group, lane)
     return _finish(loop, lanes, lane_of, native, threads)
+
+
+def _share(works: list[Work], axis: Merged) -> float:
+    """The part of the work that lies along an axis, and need not be repeated."""
+    along = sum(
+        w.operations for w in works if any(axis.holds(v) for v in w.eqn.outvars)
+    )
+    return along / max(sum(w.operations for w in works), 1)
 
 
 def _carries(loop: Loop) -> list[Any]:

@@ -282,6 +282,15 @@ def _unstack(eqn: JaxprEqn, axes: Axes) -> None:
             axes.join(x, j + (j >= gone), out, j)
 
 
+def _stack(eqn: JaxprEqn, axes: Axes) -> None:
+    (out,) = eqn.outvars
+    new = eqn.params["axis"] % len(out.aval.shape)
+    axes.strike(out, new)
+    for x in eqn.invars:
+        for i in range(len(x.aval.shape)):
+            axes.join(x, i, out, i + (i >= new))
+
+
 def _dot_general(eqn: JaxprEqn, axes: Axes) -> None:
     (x, y), (out,) = eqn.invars, eqn.outvars
     (cx, cy), (bx, by) = eqn.params["dimension_numbers"]
@@ -419,10 +428,16 @@ RULES: dict[str, Callable[[JaxprEqn, Axes], None]] = {
     "scan": _scan,
     "scatter": _scatter,
     "scatter-add": _scatter,
+    "scatter-max": _scatter,
+    "scatter-min": _scatter,
+    "scatter-mul": _scatter,
+    "scatter-sub": _scatter,
     "slice": _slice,
     "sort": _sort,
     "split": _split,
     "squeeze": _squeeze,
+    "stack": _stack,
+    "tile": _slice,
     "transpose": _transpose,
     "unstack": _unstack,
     "while": _while,

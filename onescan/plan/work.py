@@ -70,6 +70,17 @@ def work_of(jaxpr: Jaxpr, times: int = 1) -> Iterator[Work]:
             yield Work(eqn, *_cost(eqn), times)
 
 
+def equations(jaxpr: Jaxpr) -> Iterator[JaxprEqn]:
+    """Every equation of a body, those of inner bodies included."""
+    for eqn in jaxpr.eqns:
+        yield eqn
+        for value in eqn.params.values():
+            for part in value if isinstance(value, (tuple, list)) else (value,):
+                inner = getattr(part, "jaxpr", None)
+                if isinstance(inner, Jaxpr):
+                    yield from equations(inner)
+
+
 def _cost(eqn: JaxprEqn) -> tuple[int, float]:
     name = eqn.primitive.name
     results = sum(prod(v.aval.shape) for v in eqn.outvars)
