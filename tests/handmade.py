@@ -84,8 +84,8 @@ def witness(tiles: int, factor: float = 1.0) -> Kernel:
         me = declared(module, "pthread_self", I64)
         sleep = declared(module, "usleep", ir.IntType(32), ir.IntType(32))
         b.store(b.call(me, []), at(b, thread, t, I64))
-        b.store(b.fmul(b.load(at(b, x, t), typ=F32), F32(factor)), at(b, out, t))
         b.call(sleep, [ir.IntType(32)(1000)])
+        b.store(b.fmul(b.load(at(b, x, t), typ=F32), F32(factor)), at(b, out, t))
 
     return per_tile(body, 1, 2, tiles, threads=True)
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import gc
 import signal
-import subprocess
-import sys
-import textwrap
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,10 +16,10 @@ from guarded import call_directly
 from handmade import axpy, cumulative_sum, declared, per_tile, witness
 from jax.interpreters import mlir
 from llvmlite import ir
+from processes import output, python
 
 from onescan.runtime import compiler, cpu, handler
 
-HERE = Path(__file__).parent
 F32 = jnp.float32
 
 several_cores = pytest.mark.skipif(
@@ -42,25 +39,6 @@ def call_axpy(kernel: cpu.Kernel, x, y):
 
 def numbers(size: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=size).astype(np.float32)
-
-
-def python(code: str, *args: str, flags: str = "") -> subprocess.CompletedProcess[str]:
-    """Run code in another process, where the modules of this folder can be imported."""
-    head = f"import sys; sys.path.insert(0, {str(HERE)!r})\n"
-    if flags:
-        head += f"import os; os.environ['XLA_FLAGS'] = {flags!r}\n"
-    return subprocess.run(
-        [sys.executable, "-c", head + textwrap.dedent(code), *args],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-
-
-def output(code: str, *args: str, flags: str = "") -> str:
-    done = python(code, *args, flags=flags)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
 
 
 @pytest.mark.parametrize("threads", [False, True])

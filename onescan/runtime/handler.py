@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from onescan.runtime import compiler
@@ -41,14 +42,24 @@ define ptr @handler(ptr %frame) nounwind {{
 @functools.cache
 def runtime() -> int:
     """The address of ``onescan_run``, compiled on first use."""
+    return load(runtime_text())
+
+
+def runtime_text() -> str:
+    """`pool.ll` for the platform at hand."""
     pause = PAUSES.get(compiler.triple().split("-")[0], "")
-    text = (
+    return (
         f'target triple = "{compiler.triple()}"\n'
         f'target datalayout = "{compiler.data_layout()}"\n'
         f"{POOL.read_text()}\n"
         f"define internal void @pause() nounwind {{\n  {pause}\n  ret void\n}}\n"
     )
-    addresses = compiler.link(text, ["onescan_run", "onescan_cores"])
+
+
+def load(text: str, imports: Mapping[str, int] | None = None) -> int:
+    """Compile a runtime, tell it how many threads to use, and give its entry."""
+    exports = ["onescan_run", "onescan_cores"]
+    addresses = compiler.link(text, exports, imports)
     cores = ctypes.c_int64.from_address(addresses["onescan_cores"])
     cores.value = available_cores()
     os.register_at_fork(after_in_child=lambda: setattr(cores, "value", 1))

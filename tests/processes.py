@@ -1,0 +1,29 @@
+"""Running code in another process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+def python(code: str, *args: str, flags: str = "") -> subprocess.CompletedProcess[str]:
+    """Run code in another process, where the modules of this folder can be imported."""
+    head = f"import sys; sys.path.insert(0, {str(HERE)!r})\n"
+    if flags:
+        head += f"import os; os.environ['XLA_FLAGS'] = {flags!r}\n"
+    return subprocess.run(
+        [sys.executable, "-c", head + textwrap.dedent(code), *args],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def output(code: str, *args: str, flags: str = "") -> str:
+    done = python(code, *args, flags=flags)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()

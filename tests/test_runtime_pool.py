@@ -1,0 +1,227 @@
+"""The FFI handler and its use of the thread pool, under an XLA made of ctypes.
+
+What a real pool does rarely, this one does on demand: refuse, be missing, run a helper
+at once, or only when the call is long over.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from handmade import axpy, witness
+from processes import output
+
+from onescan.runtime import cpu, handler
+
+Function = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
+Task = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+POINTER = 8  # bytes
+
+pytestmark = pytest.mark.skipif(
+    handler.available_cores() < 2, reason="the pool is used only with two cores"
+)
+
+
+class FakeXla:
+    """Calls a handler with a call frame, and answers what the handler asks."""
+
+    def __init__(
+        self,
+        pool_size: int | None,
+        schedule: Callable[[Callable[[], None]], None] | None,
+        context: int = 1,
+    ) -> None:
+        self.errors = self.destroyed = self.scheduled = 0
+        self.pool_size = pool_size
+        self.schedule = schedule
+        self.context = context
+        functions = [0] * 14
+        self._keep = [
+            Function(self._destroy),
+            Function(self._schedule),
+            Function(self._num_threads),
+        ]
+        for index, function in zip((2, 11, 12), self._keep, strict=True):
+            functions[index] = ctypes.cast(function, ctypes.c_void_p).value or 0
+        self.api = words(0, 0, 24, 0, 3 << 32, 0, *functions)
+
+    def call(self, kernel: cpu.Kernel, *arrays: np.ndarray) -> int | None:
+        buffers = [words(48, 0, 0, array.ctypes.data) for array in arrays]
+        addresses = [ctypes.addressof(buffer) for buffer in buffers]
+        operands = words(*addresses[: kernel.num_operands])
+        results = words(*addresses[kernel.num_operands :])
+        frame = words(
+            *(0, 0, ctypes.addressof(self.api), self.context, 0),
+            *(0, 0, kernel.num_operands, 0, ctypes.addressof(operands)),
+            *(0, 0, kernel.num_results, 0, ctypes.addressof(results)),
+        )
+        return Function(cpu.code(kernel).handler)(ctypes.addressof(frame))
+
+    def _num_threads(self, args: int) -> int | None:
+        assert word(args, 2) == self.context
+        if self.pool_size is None:
+            return self._error()
+        ctypes.c_int64.from_address(word(args, 3)).value = self.pool_size
+        return None
+
+    def _schedule(self, args: int) -> int | None:
+        assert word(args, 2) == self.context
+        if self.schedule is None:
+            return self._error()
+        self.scheduled += 1
+        task, job = Task(word(args, 3)), word(args, 4)
+        self.schedule(lambda: task(job))
+        return None
+
+    def _error(self) -> int:
+        self.errors += 1
+        return 1000 + self.errors
+
+    def _destroy(self, args: int) -> None:
+        assert word(args, 2) == 1001 + self.destroyed
+        self.destroyed += 1
+
+
+def words(*values: int) -> Any:
+    return (ctypes.c_int64 * len(values))(*values)
+
+
+def word(address: int, index: int) -> int:
+    return ctypes.c_int64.from_address(address + POINTER * index).value
+
+
+def run(xla: FakeXla, tiles: int = 64, grain: int = 1) -> None:
+    """Call a kernel and check its result."""
+    x = np.arange(tiles * 5, dtype=np.float32)
+    y, out = x + 1, np.zeros_like(x)
+    assert xla.call(axpy(tiles, 5, threads=True, grain=grain), x, y, out) is None
+    np.testing.assert_array_equal(out, 2 * x + y)
+
+
+def test_no_context():
+    xla = FakeXla(8, lambda task: task(), context=0)
+    run(xla)
+    assert xla.scheduled == 0
+
+
+def test_no_pool():
+    xla = FakeXla(None, lambda task: task())
+    run(xla)
+    assert (xla.scheduled, xla.errors, xla.destroyed) == (0, 1, 1)
+
+
+def test_a_pool_that_refuses():
+    xla = FakeXla(8, None)
+    run(xla)
+    assert xla.errors == xla.destroyed == handler.available_cores() - 1
+
+
+def test_a_pool_that_runs_tasks_at_once():
+    xla = FakeXla(8, lambda task: task())
+    run(xla)
+    assert xla.scheduled == min(8, handler.available_cores()) - 1
+
+
+@pytest.mark.parametrize(
+    ("pool_size", "tiles", "grain", "helpers"),
+    [(1, 64, 1, 0), (2, 64, 1, 1), (8, 1, 1, 0), (8, 64, 33, 0), (8, 64, 32, 1)],
+)
+def test_number_of_helpers(pool_size: int, tiles: int, grain: int, helpers: int):
+    xla = FakeXla(pool_size, lambda task: task())
+    run(xla, tiles, grain)
+    assert xla.scheduled == helpers
+
+
+def test_helpers_that_come_when_the_call_is_over():
+    late: list[Callable[[], None]] = []
+    xla = FakeXla(8, late.append)
+    for _ in range(100):
+        run(xla)
+    assert len(late) == 100 * (min(8, handler.available_cores()) - 1)
+    for task in late:
+        task()
+
+
+def test_the_call_lasts_until_the_slowest_helper_is_done():
+    threads: list[threading.Thread] = []
+
+    def start(task: Callable[[], None]) -> None:
+        threads.append(threading.Timer(0.004, task))  # half a chunk behind the caller
+        threads[-1].start()
+
+    x = np.ones(64, np.float32)
+    who, out = np.zeros(64, np.int64), np.zeros(64, np.float32)
+    FakeXla(8, start).call(witness(64), x, who, out)
+    done = out.copy()
+    for thread in threads:
+        thread.join()
+    np.testing.assert_array_equal(done, x)
+    assert len(set(who.tolist())) > 1
+
+
+def test_helpers_that_come_when_they_like():
+    threads: list[threading.Thread] = []
+
+    def start(task: Callable[[], None]) -> None:
+        threads.append(threading.Thread(target=task))
+        threads[-1].start()
+
+    xla = FakeXla(8, start)
+    for _ in range(50):
+        run(xla, tiles=1000)
+    for thread in threads:
+        thread.join()
+
+
+def test_a_forked_child_leaves_the_pool_alone():
+    code = """
+        import os, warnings
+        from test_runtime_pool import FakeXla, run
+
+        xla = FakeXla(8, lambda task: task())
+        run(xla)
+        assert xla.scheduled > 0
+        xla.scheduled = 0
+        warnings.simplefilter("ignore")  # JAX and Python warn about forks
+        child = os.fork()
+        if child == 0:
+            run(xla)
+            os._exit(xla.scheduled)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    """
+    assert output(code) == "0"
+
+
+def test_the_job_is_freed_by_the_last_to_leave(monkeypatch: pytest.MonkeyPatch):
+    """Frees are counted by a runtime of its own, linked to another `free`."""
+    freed: list[int] = []
+    libc = ctypes.CDLL(None)
+    libc.free.argtypes = [ctypes.c_void_p]
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+    def counting_free(address: int) -> None:
+        freed.append(address)
+        libc.free(address)
+
+    text = handler.runtime_text().replace("@free", "@counting_free")
+    address = ctypes.cast(counting_free, ctypes.c_void_p).value or 0
+    runtime = handler.load(text, {"counting_free": address})
+    monkeypatch.setattr(handler, "runtime", lambda: runtime)
+
+    late: list[Callable[[], None]] = []
+    kernel = axpy(64, 5, threads=True, a=0.75)
+    x = np.zeros(64 * 5, np.float32)
+    FakeXla(8, late.append).call(kernel, x, x, x.copy())
+    assert freed == []
+    for task in late:
+        task()
+    assert len(freed) == 1
+    FakeXla(8, lambda task: task()).call(kernel, x, x, x.copy())
+    assert len(freed) == 2
+    FakeXla(8, None).call(kernel, x, x, x.copy())
+    assert len(freed) == 3
