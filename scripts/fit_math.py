@@ -215,7 +215,7 @@ def error_function() -> None:
     # erfc(x) = exp(-x**2) / (x + 1/2) * ERFC((x - k) / (x + k)), x from 1/2 to where
     # erfc is zero
     fits = {}
-    for bits, k, end, degree in ((32, 2, 10.5, 8), (64, 4, 28, 20)):
+    for bits, k, end, degree in ((32, 2, 10.5, 9), (64, 4, 28, 20)):
         position = lambda q, k=k: k * (1 + q) / (1 - q)
         f = lambda q, p=position: erfcx(p(q)) * (p(q) + mpf("0.5"))
         start, end = (mpf("0.45") - k) / (mpf("0.45") + k), mpf(end - k) / (end + k)

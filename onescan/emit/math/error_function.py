@@ -17,8 +17,9 @@ from onescan.emit.math.coefficients import (
     ERF_INV_EDGE,
     ERF_INV_FAR,
     ERFC,
+    EXP,
 )
-from onescan.emit.math.exponential import exp_parts, scale
+from onescan.emit.math.exponential import EXP_RANGE, reduce_exp, scale
 from onescan.emit.math.logarithm import log_positive
 from onescan.emit.math.types import (
     DOUBLE,
@@ -34,7 +35,7 @@ from onescan.emit.math.types import (
 
 # The k of erfc, and where erfc is zero.
 ERFC_MIDDLE = {32: 2.0, 64: 4.0}
-ERFC_END = {32: 10.25, 64: 27.5}
+ERFC_END = {32: 10.2, 64: 27.3}
 
 
 def _clamp_size(x: Lane, end: float) -> Lane:
@@ -45,13 +46,14 @@ def _clamp_size(x: Lane, end: float) -> Lane:
 def _erfc_far(x: Lane) -> Lane:
     """erfc for 1/2 <= x <= ERFC_END.
 
-    2**n (1 + y) times P / (x + 1/2): everything that was lost to rounding on the way is
+    2**n (1 + r + t) times P / (x + 1/2): everything that was lost to rounding on the way is
     gathered in `rest`, and added at the end.
     """
     bits = x.format.bits
     middle = ERFC_MIDDLE[bits]
     square, square_low = two_product(x, x)
-    n, y, subnormal = exp_parts(-square, -square_low)
+    n, r, lost = reduce_exp(-square, -square_low)
+    t = fma(r * r, poly(r, EXP[bits]), lost)
     denominator = x + 0.5
     lost = x - (denominator - 0.5)
     inverse = 1.0 / denominator
@@ -61,8 +63,9 @@ def _erfc_far(x: Lane) -> Lane:
     first, *others = ERFC[bits]
     p, p_low = fast_two_sum(x.like(first), q * poly(q, others))
     ratio, ratio_low = two_product(inverse, p)
-    ratio_low = fma(inverse, p_low, ratio_low)
-    return scale(ratio + fma(ratio, y + rest, ratio_low), n, subnormal)
+    ratio_low = fma(ratio, t + rest, fma(inverse, p_low, ratio_low))
+    subnormal = -square < EXP_RANGE[bits][1]
+    return scale(ratio + fma(ratio, r, ratio_low), n, subnormal)
 
 
 @elementary
@@ -88,13 +91,18 @@ def erf(x: Lane) -> Lane:
 @elementary
 def erf_inv(x: Lane) -> Lane:
     size = x.abs()
-    w = -log_positive((1.0 - size) * (size + 1.0))
+    to_one = 1.0 - size
+    w = -log_positive(to_one * (size + 1.0))
     root = w.sqrt()
     bits = x.format.bits
-    ratio = series(w, ERF_INV[bits])
-    ratio = select(w < 4.0, ratio, root + series(root - 3.0, ERF_INV_FAR[bits]))
+    rest = series(root - 3.0, ERF_INV_FAR[bits])
     if x.format is DOUBLE:
-        ratio = select(w < 16.0, ratio, root + series(root - 5.0, ERF_INV_EDGE[bits]))
-    y = x * ratio
-    y = select(size.equals(1.0), x * math.inf, y)
-    return select(size <= 1.0, y, math.nan)
+        edge = series(root - 5.0, ERF_INV_EDGE[bits])
+        rest = select(w < 16.0, rest, edge)
+    # size (root + rest), where size is almost one
+    far = root + fma(-to_one, root + rest, rest)
+    first, *others = ERF_INV[bits]
+    near = fma(size, w * poly(w, others), size * first)
+    y = select(w < 4.0, near, far)
+    y = select(size.equals(1.0), math.inf, y)
+    return select(size <= 1.0, y.with_sign_of(x), math.nan)

@@ -22,13 +22,16 @@ LOGISTIC_RANGE = {32: (-105.0, 30.0), 64: (-747.0, 50.0)}
 EXPM1_RANGE = {32: (-30.0, 89.0), 64: (-60.0, 710.0)}
 
 
-def reduce_exp(x: Lane) -> tuple[Lane, Lane, Lane]:
-    """n (as the low bits of an integer, and as a float) and r, x = n ln 2 + r."""
+def reduce_exp(x: Lane, low: Lane | None = None) -> tuple[Lane, Lane, Lane]:
+    """n (low bits of an integer), r and what r lost: x + low = n ln 2 + r + lost."""
     bias = x.format.round_bias
-    high, low = LN2[x.format.bits]
+    ln2_high, ln2_low = LN2[x.format.bits]
     shifted = fma(x, 1 / math.log(2), bias)
     n = shifted - bias
-    return shifted.bits(), n, fma(n, -low, fma(n, -high, x))
+    exact = fma(n, -ln2_high, x)
+    rest = n * -ln2_low if low is None else fma(n, -ln2_low, low)
+    r = fma(n, -ln2_low, exact) if low is None else exact + rest
+    return shifted.bits(), r, (exact - r) + rest
 
 
 def power_of_two(n: Lane, like: Lane, add: int = 0) -> Lane:
@@ -46,21 +49,13 @@ def scale(y: Lane, n: Lane, subnormal: Lane, halved: bool = False) -> Lane:
     return y * select(subnormal, y.like(last * 2.0**-64), last * 4.0)
 
 
-def exp_parts(x: Lane, low: Lane | None = None) -> tuple[Lane, Lane, Lane]:
-    """n, y and where the result may be subnormal: exp(x + low) = 2**n (1 + y)."""
-    lowest, subnormal, highest = EXP_RANGE[x.format.bits]
-    x = clamp(x, lowest, highest)
-    n, _, r = reduce_exp(x)
-    if low is not None:
-        r = r + low
-    y = fma(r * r, poly(r, EXP[x.format.bits]), r)
-    return n, y, x < subnormal
-
-
 def exp_sum(x: Lane, low: Lane | None = None, halved: bool = False) -> Lane:
     """exp(x + low) for a tiny `low`; half of it, which overflows later, if `halved`."""
-    n, y, subnormal = exp_parts(x, low)
-    return scale(y + 1.0, n, subnormal, halved)
+    lowest, subnormal, highest = EXP_RANGE[x.format.bits]
+    x = clamp(x, lowest, highest)
+    n, r, _ = reduce_exp(x, low)
+    y = fma(r * r, poly(r, EXP[x.format.bits]), r) + 1.0
+    return scale(y, n, x < subnormal, halved)
 
 
 @elementary
@@ -83,10 +78,7 @@ def expm1(x: Lane) -> Lane:
     """2**n (1 + r + q) - 1, summed so that the rounding of 2**n (1 + r) is kept."""
     bits = x.format.bits
     clamped = clamp(x, *EXPM1_RANGE[bits])
-    n, n_float, r = reduce_exp(clamped)
-    high, low = LN2[bits]
-    # What r lost to rounding.
-    lost = fma(n_float, -low, fma(n_float, -high, clamped) - r)
+    n, r, lost = reduce_exp(clamped)
     q = fma(r * r, poly(r, EXPM1[bits]), lost)
     # Half the result, since 2**n itself may overflow.
     half = power_of_two(n, x, -1)
@@ -100,7 +92,7 @@ def expm1(x: Lane) -> Lane:
 
 def exp_plus_one(x: Lane, one: Lane | float = 1.0, add: int | Lane = 0) -> Lane:
     """exp(x) * 2**add + one, rounded once, for a sum that is a normal number."""
-    n, _, r = reduce_exp(x)
+    n, r, _ = reduce_exp(x)
     y = fma(r * r, poly(r, EXP[x.format.bits]), r)
     mantissa = x.format.mantissa
     power = ((n << mantissa) + x.format.one + add).as_float(x)

@@ -1,0 +1,93 @@
+"""Conversions between float16 or bfloat16 bit patterns and float32 or float64.
+
+In integers, because LLVM may turn its own conversions into library calls that a JIT
+cannot resolve. Narrowing rounds once, to nearest even: adding just under half a unit
+(and one more for an odd last bit) before dropping bits does it for normal numbers, and
+the addition of a power of two whose last place is the target's smallest number does it
+for subnormal ones. NaN stays NaN and becomes quiet.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from onescan.emit.math.types import Format, Lane, elementary, select, with_element
+
+FLOAT16 = Format(16, 10, 15)
+BFLOAT16 = Format(16, 7, 127)
+
+
+def _infinity(format: Format) -> int:
+    return (2 * format.bias + 1) << format.mantissa
+
+
+def _quiet(format: Format) -> int:
+    return 1 << (format.mantissa - 1)
+
+
+def _narrow(x: Lane, target: Format) -> Lane:
+    source = x.format
+    bits = x.bits()
+    sign = (bits >> (source.bits - 16)) & 0x8000
+    size = bits & ((1 << (source.bits - 1)) - 1)
+    shift = source.mantissa - target.mantissa
+    odd = (size >> shift) & 1
+    rebias = (source.bias - target.bias) << source.mantissa
+    result = (size + odd + ((1 << (shift - 1)) - 1 - rebias)) >> shift
+    if rebias:
+        last_place = 2.0 ** (1 - target.bias - target.mantissa)
+        carrier = x.like(last_place * 2.0**source.mantissa)
+        subnormal = (x.abs() + carrier).bits() - carrier.bits()
+        result = select(size < rebias + (1 << source.mantissa), subnormal, result)
+    overflow = (source.bias + target.bias + 1) << source.mantissa
+    infinity = _infinity(target)
+    result = select(size >= overflow, infinity, result)
+    result = select(size > _infinity(source), infinity | _quiet(target), result)
+    half = with_element(x.type, ir.IntType(16))
+    return Lane(x.b, x.b.trunc((result | sign).ir, half))
+
+
+def _zero_extend(x: Lane) -> tuple[Lane, Lane]:
+    """The bits in 32-bit lanes, and a float32 lane to take the type from."""
+    wide = Lane(x.b, x.b.zext(x.ir, with_element(x.type, ir.IntType(32))))
+    single = with_element(x.type, ir.FloatType())
+    return wide, Lane(x.b, ir.Constant(single, ir.Undefined))
+
+
+@elementary
+def float16_to_float32(x: Lane) -> Lane:
+    bits, single = _zero_extend(x)
+    shift = single.format.mantissa - FLOAT16.mantissa
+    rebias = (single.format.bias - FLOAT16.bias) << single.format.mantissa
+    size = bits & 0x7FFF
+    wide = (size << shift) + rebias
+    # A subnormal number, read as a normal one of the next exponent, less that power.
+    smallest = single.like(FLOAT16.tiny)
+    subnormal = ((size << shift) + smallest.bits()).as_float(single) - smallest
+    wide = select(size < 1 << FLOAT16.mantissa, subnormal.bits(), wide)
+    infinity = _infinity(FLOAT16)
+    wide = select(size >= infinity, wide + rebias, wide)
+    wide = select(size > infinity, wide | _quiet(single.format), wide)
+    return (wide | ((bits & 0x8000) << 16)).as_float(single)
+
+
+@elementary
+def bfloat16_to_float32(x: Lane) -> Lane:
+    bits, single = _zero_extend(x)
+    return (bits << 16).as_float(single)
+
+
+@elementary
+def to_float16(x: Lane) -> Lane:
+    """The float16 bits (i16) nearest to a float32 or float64."""
+    return _narrow(x, FLOAT16)
+
+
+@elementary
+def to_bfloat16(x: Lane) -> Lane:
+    """The bfloat16 bits (i16) nearest to a float32 or float64."""
+    return _narrow(x, BFLOAT16)
+
+
+float32_to_float16 = float64_to_float16 = to_float16
+float32_to_bfloat16 = float64_to_bfloat16 = to_bfloat16
