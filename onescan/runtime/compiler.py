@@ -104,8 +104,8 @@ def optimise(module: Any, level: int = DEFAULT_LEVEL) -> None:
     Calls of functions marked ``alwaysinline`` are inlined.  Then each function goes
     through LLVM's simplification pipeline: stack slots become registers, common and
     dead code goes, invariant code leaves its loop.  What the emitter decided stays as
-    it is: nothing is unrolled or vectorised.  (The whole ``-O2`` of LLVM takes half as
-    long again, and all it adds is inlining, unrolling and vectorisation.)
+    it is: nothing is unrolled or vectorised, which is most of what the rest of LLVM's
+    ``-O2`` would do.
     """
     if level == 0:
         return
@@ -135,14 +135,14 @@ def _run(pipeline: Callable[[Any], Any], unit: Any, level: int) -> None:
     passes = pipeline(builder)
     try:
         passes.run(unit, builder)
-    finally:  # llvmlite (0.45 to 0.50) never frees pass managers by itself
+    finally:  # llvmlite never frees pass managers by itself
         NewPassManager._dispose(passes)
         passes.detach()
 
 
-def assembly(text: str, level: int = DEFAULT_LEVEL) -> str:
+def assembly(text: str) -> str:
     """The machine code of a module as text."""
-    with optimised(text, level) as module:
+    with optimised(text) as module:
         return _target_machine().emit_assembly(module)
 
 
@@ -150,7 +150,6 @@ def link(
     text: str,
     exports: Sequence[str],
     imports: Mapping[str, int] | None = None,
-    level: int = DEFAULT_LEVEL,
 ) -> dict[str, int]:
     """Compile a module, load it for good, and give the addresses of its `exports`.
 
@@ -158,7 +157,7 @@ def link(
     looked up in the process (libc and libm).
     """
     imports = imports or {}
-    with optimised(text, level) as module:
+    with optimised(text) as module:
         if missing := [name for name in _declared(module) if not _found(name, imports)]:
             raise CompilerError(
                 f"A kernel calls {', '.join(missing)}, which this process does not have"
