@@ -28,6 +28,7 @@ from onescan.emit.math.types import (
     fast_two_sum,
     fma,
     poly,
+    rounding_error,
     select,
     series,
     two_product,
@@ -46,8 +47,8 @@ def _clamp_size(x: Lane, end: float) -> Lane:
 def _erfc_far(x: Lane) -> Lane:
     """erfc for 1/2 <= x <= ERFC_END.
 
-    2**n (1 + r + t) times P / (x + 1/2): everything that was lost to rounding on the way is
-    gathered in `rest`, and added at the end.
+    2**n (1 + r + t) times P / (x + 1/2): everything that was lost to rounding on the
+    way is gathered in `rest` and `ratio_low`, and added at the end.
     """
     bits = x.format.bits
     middle = ERFC_MIDDLE[bits]
@@ -62,6 +63,7 @@ def _erfc_far(x: Lane) -> Lane:
     q = (x - middle) / (x + middle)
     first, *others = ERFC[bits]
     p, p_low = fast_two_sum(x.like(first), q * poly(q, others))
+    p_low = p_low + rounding_error(first, x.format)
     ratio, ratio_low = two_product(inverse, p)
     ratio_low = fma(ratio, t + rest, fma(inverse, p_low, ratio_low))
     subnormal = -square < EXP_RANGE[bits][1]
@@ -102,7 +104,8 @@ def erf_inv(x: Lane) -> Lane:
     # size (root + rest), where size is almost one
     far = root + fma(-to_one, root + rest, rest)
     first, *others = ERF_INV[bits]
-    near = fma(size, w * poly(w, others), size * first)
+    ratio = w * poly(w, others) + rounding_error(first, x.format)
+    near = fma(size, ratio, size * first)
     y = select(w < 4.0, near, far)
     y = select(size.equals(1.0), math.inf, y)
     return select(size <= 1.0, y.with_sign_of(x), math.nan)

@@ -10,6 +10,7 @@ fused, and no function depends on whether it is.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
@@ -69,6 +70,13 @@ def with_element(type: ir.Type, element: ir.Type) -> ir.Type:
     if isinstance(type, ir.VectorType):
         return ir.VectorType(element, type.count)
     return element
+
+
+def rounding_error(value: float, format: Format) -> float:
+    """What a constant loses when it becomes a float of this format."""
+    if format is DOUBLE:
+        return 0.0
+    return value - struct.unpack("f", struct.pack("f", value))[0]
 
 
 class Lane:
