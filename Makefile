@@ -46,7 +46,7 @@ test-newest: ## the suite on the newest supported Python of this machine
 	@$(MAKE) --no-print-directory test PYTHON=$$(sh scripts/pythons.sh newest)
 
 test-jax: setup ## JAX's own scan tests with onescan installed, against stock JAX
-	$(bin)/python scripts/jax_tests.py
+	$(bin)/python scripts/jax_tests.py $(ARGS)
 
 fuzz: setup ## many more random loops than the test suite tries
 	$(bin)/python -m pytest -n 2 --hypothesis-profile=fuzz -m hypothesis
