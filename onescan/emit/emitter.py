@@ -24,7 +24,6 @@ from onescan.plan.plan import Lane, Plan
 UNROLL = 32
 #: elementwise values dearer than this (in operations) are not computed twice
 CHEAP = 1
-STACK = 1 << 20
 
 
 class Emitter:

@@ -12,19 +12,26 @@ first cache.  A carry too large for the stack lives in its result buffer.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from jax.extend.core import Literal
 from llvmlite import ir
 
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, Memory, add, scale
+from onescan.emit.body import literal
 from onescan.emit.control import emit_body, renew
 from onescan.emit.emitter import Emitter
-from onescan.plan.plan import Plan
+from onescan.loop import LeaveToXla
+from onescan.plan.parts import Part, parts
+from onescan.plan.plan import Lane, Plan
 
 #: a carry of more bytes than this (in one tile) stays in its result buffer
 RESIDENT = 1 << 16
+#: bytes of values that one tile may hold on the stack
+LARGEST = 1 << 19
 
 
 def build(plan: Plan) -> ir.Module:
@@ -39,7 +46,13 @@ def build(plan: Plan) -> ir.Module:
     tile.attributes.add("noinline")
     for argument in tile.args[:-1]:
         argument.add_attribute("noalias")
-    _emit_tile(plan, tile)
+    e = Emitter(plan, tile)
+    Tile(e).emit()
+    if e.stack_bytes > LARGEST:
+        raise LeaveToXla(
+            f"one step holds {e.stack_bytes // 1024} KiB of values, more than the "
+            "engine keeps beside the processor"
+        )
 
     kernel = ir.Function(
         module, ir.FunctionType(void, [ty.PTR, ty.I64, ty.I64]), "kernel"
@@ -65,64 +78,214 @@ def build(plan: Plan) -> ir.Module:
     return module
 
 
-def _emit_tile(plan: Plan, function: ir.Function) -> None:
-    e = Emitter(plan, function)
-    loop, jaxpr = plan.loop, plan.loop.body.jaxpr
-    *pointers, tile = function.args
-    e.bases = _bases(e, tile)
-    num_in = len(jaxpr.invars)
-    fixed = loop.num_consts + loop.num_carry
-    # the variable that says how each buffer lies along the lanes
-    results = [*jaxpr.invars[loop.num_consts : fixed], *jaxpr.outvars[loop.num_carry :]]
-    variables = [*jaxpr.invars, *results]
-    stacked = [fixed <= i < num_in or i >= num_in + loop.num_carry for i in range(len(pointers))]
-    memories = [
-        _buffer(e, pointer, var, is_stacked, layout)
-        for pointer, var, is_stacked, layout in zip(
-            pointers, variables, stacked, plan.layouts, strict=True
-        )
-    ]
-    whole = [
-        e.stored(m, plan.local_shape(v), plan.local_lanes(v)) if not s else None
-        for m, v, s in zip(memories, variables, stacked, strict=True)
-    ]
-    consts = whole[: loop.num_consts]
-    finals = whole[num_in : num_in + loop.num_carry]
-    cells = []
-    for init, final in zip(whole[loop.num_consts : fixed], finals, strict=True):
-        assert init is not None and final is not None
-        cell = final if _is_resident(plan, init) else _cell(e, init)
-        e.put(cell, init)
-        cells.append(cell)
+class Tile:
+    """The code of one tile.
 
-    with e.loop(loop.length, unroll=1) as step:
-        t: ir.Value = step
-        if loop.reverse:
-            t = e.b.sub(ir.Constant(ty.I64, loop.length - 1), step)
-        xs = [
-            _slice(e, memory, var, t)
-            for memory, var in zip(
-                memories[fixed:num_in], jaxpr.invars[fixed:], strict=True
+    What is the same for every lane (a key that all share, a counter) is done
+    once a step, before the blocks of lanes; the rest once for each block.
+    """
+
+    def __init__(self, e: Emitter) -> None:
+        self.e, self.plan = e, e.plan
+        loop, jaxpr = e.plan.loop, e.plan.loop.body.jaxpr
+        self.loop = loop
+        *self.pointers, self.number = e.function.args
+        self.num_in = len(jaxpr.invars)
+        self.fixed = loop.num_consts + loop.num_carry
+        self.carries = jaxpr.invars[loop.num_consts : self.fixed]
+        # the variable that says how each buffer lies along the lanes
+        ys = jaxpr.outvars[loop.num_carry :]
+        self.variables = [*jaxpr.invars, *self.carries, *ys]
+        self.first_y = self.num_in + loop.num_carry
+        self.common, self.laned = parts(e.plan)
+
+    def emit(self) -> None:
+        e, loop = self.e, self.loop
+        starts = _starts(e, self.number)
+        e.bases = dict(starts)
+        cells = self._common_cells()
+        vector = self.plan.vector
+        rows = self._laned_cells(vector) if vector else {}
+        for here in self._blocks(starts):
+            for var, cell in self._here(rows, here).items():
+                e.put(cell, self._whole(self._init_of(var)))
+        with e.loop(loop.length, unroll=1) as step:
+            t: ir.Value = step
+            if loop.reverse:
+                t = e.b.sub(ir.Constant(ty.I64, loop.length - 1), step)
+            e.bases = dict(starts)
+            known = self._run(self.common, cells, {}, t)
+            known = {var: e.once(array) for var, array in known.items()}
+            for here in self._blocks(starts):
+                block = self._here(rows, here)
+                values = self._run(self.laned, block, {**cells, **known}, t)
+                self._finish(self.laned, block, values, t)
+            e.bases = dict(starts)
+            self._finish(self.common, cells, known, t)
+        for var, cell in cells.items():
+            self._deliver(var, cell)
+        for here in self._blocks(starts):
+            for var, cell in self._here(rows, here).items():
+                self._deliver(var, cell)
+        e.b.ret_void()
+        e.entry.branch(e.function.blocks[1])
+
+    # carries
+
+    def _init_of(self, var: Any) -> int:
+        return self.loop.num_consts + self.carries.index(var)
+
+    def _final_of(self, var: Any) -> int:
+        return self.num_in + self.carries.index(var)
+
+    def _common_cells(self) -> dict[Any, Array]:
+        cells = {}
+        for var in self.carries:
+            if self.plan.is_laned(var):
+                continue
+            init, final = (
+                self._whole(self._init_of(var)),
+                self._whole(self._final_of(var)),
             )
-        ]
-        owned = {cell.memory for cell in cells}
-        outs = emit_body(e, jaxpr, [*consts, *cells, *xs], owned)
-        for memory, var, value in zip(
-            memories[num_in + loop.num_carry :],
-            jaxpr.outvars[loop.num_carry :],
-            outs[loop.num_carry :],
-            strict=True,
-        ):
-            with e.one_writer(value.lanes):
-                e.put(_slice(e, memory, var, t), value)
-        renew(e, cells, outs[: loop.num_carry])
+            resident = _is_resident(self.plan, init)
+            cells[var] = final if resident else self._cell(init)
+            self.e.put(cells[var], init)
+        return cells
 
-    for cell, final in zip(cells, finals, strict=True):
-        if cell is not final:
-            with e.one_writer(cell.lanes):
-                e.put(final, cell)
-    e.b.ret_void()
-    e.entry.branch(e.function.blocks[1])
+    def _laned_cells(self, vector: Lane) -> dict[Any, Memory]:
+        """For each carry along the vector lane, memory for all blocks of a tile."""
+        rows = {}
+        for var in self.carries:
+            if self.plan.is_laned(var):
+                shape = (vector.blocks, *self.plan.local_shape(var))
+                lanes = (None, *self.plan.local_lanes(var))
+                rows[var] = self.e.scratch(shape, lanes, var.aval.dtype)
+        return rows
+
+    def _here(self, rows: dict[Any, Memory], block: Index) -> dict[Any, Array]:
+        """The carries of one block."""
+        e, cells = self.e, {}
+        for var, memory in rows.items():
+            first, *rest = memory.strides
+            offset = add(e.b, memory.offset, scale(e.b, block, first))
+            here = Memory(memory.pointer, memory.dtype, tuple(rest), offset, 64)  # type: ignore[arg-type]
+            shape, lanes = self.plan.local_shape(var), self.plan.local_lanes(var)
+            cells[var] = e.stored(here, shape, lanes)
+        return cells
+
+    def _cell(self, like: Array) -> Array:
+        memory = self.e.scratch(like.shape, like.lanes, like.dtype)
+        return self.e.stored(memory, like.shape, like.lanes)
+
+    def _deliver(self, var: Any, cell: Array) -> None:
+        """Put the last value of a carry into its result."""
+        final = self._whole(self._final_of(var))
+        if cell.memory is not None and cell.memory.pointer is final.memory.pointer:  # type: ignore[union-attr]
+            return
+        with self.e.one_writer(cell.lanes):
+            self.e.put(final, cell)
+
+    # blocks
+
+    def _blocks(self, starts: dict[Any, ir.Value]) -> Iterator[Index]:
+        """Code for each block of the vector lane, with the bases set to it."""
+        e, vector = self.e, self.plan.vector
+        if vector is None or not (self.laned.eqns or self._has_laned()):
+            return
+        if vector.blocks == 1:
+            e.bases = {**starts, vector: _inside(e, starts[vector], vector)}
+            yield 0
+            return
+        with e.loop(vector.blocks, unroll=1) as block:
+            step = e.b.mul(block, ir.Constant(ty.I64, vector.extent))
+            base = e.b.add(starts[vector], step)
+            e.bases = {**starts, vector: _inside(e, base, vector)}
+            yield block
+
+    def _has_laned(self) -> bool:
+        return any(map(self.plan.is_laned, self.variables))
+
+    # a step
+
+    def _run(
+        self, part: Part, cells: dict[Any, Array], known: dict[Any, Array], t: ir.Value
+    ) -> dict[Any, Array]:
+        args = []
+        for var in part.invars:
+            if var in cells:
+                args.append(cells[var])
+            elif var in known:
+                args.append(known[var])
+            else:
+                args.append(self._argument(var, t))
+        owned = {cell.memory for cell in cells.values()}
+        outs = emit_body(self.e, part, args, owned)
+        return dict(zip(part.outvars, outs, strict=True))
+
+    def _argument(self, var: Any, t: ir.Value) -> Array:
+        i = self.loop.body.jaxpr.invars.index(var)
+        return self._slice(i, t) if i >= self.fixed else self._whole(i)
+
+    def _finish(
+        self, part: Part, cells: dict[Any, Array], values: dict[Any, Array], t: ir.Value
+    ) -> None:
+        """Write the outputs of a step, then renew the carries."""
+        e = self.e
+        outvars = self.loop.body.jaxpr.outvars
+        for k, var in enumerate(outvars[self.loop.num_carry :]):
+            if part.holds(self.plan, var):
+                value = self._value(var, values)
+                with e.one_writer(value.lanes):
+                    e.put(self._slice(self.first_y + k, t), value)
+        pairs = [
+            (cells[before], self._value(after, values))
+            for before, after in zip(self.carries, outvars, strict=False)
+            if before in cells
+        ]
+        renew(e, [cell for cell, _ in pairs], [value for _, value in pairs])
+
+    def _value(self, var: Any, values: dict[Any, Array]) -> Array:
+        return literal(self.e, var) if isinstance(var, Literal) else values[var]
+
+    # buffers
+
+    def _memory(self, i: int) -> Memory:
+        """Buffer i, seen from the current bases."""
+        e, var = self.e, self.variables[i]
+        shape, lanes = tuple(var.aval.shape), self.plan.local_lanes(var)
+        if self._is_stacked(i):
+            shape, lanes = (self.loop.length, *shape), (None, *lanes)
+        strides, size = [0] * len(shape), 1
+        for d in reversed(self.plan.layouts[i]):
+            strides[d] = size
+            size *= shape[d]
+        offset: Index = 0
+        for lane, stride in zip(lanes, strides, strict=True):
+            if lane is not None:
+                offset = add(e.b, offset, scale(e.b, e.bases[lane], stride))
+        return Memory(
+            self.pointers[i],
+            np.dtype(var.aval.dtype),
+            tuple(strides),
+            offset,  # type: ignore[arg-type]
+        )
+
+    def _is_stacked(self, i: int) -> bool:
+        return self.fixed <= i < self.num_in or i >= self.first_y
+
+    def _whole(self, i: int) -> Array:
+        var = self.variables[i]
+        shape, lanes = self.plan.local_shape(var), self.plan.local_lanes(var)
+        return self.e.stored(self._memory(i), shape, lanes)
+
+    def _slice(self, i: int, t: ir.Value) -> Array:
+        """The part of a stacked buffer that belongs to step t."""
+        e, memory, var = self.e, self._memory(i), self.variables[i]
+        first, *rest = memory.strides
+        offset = add(e.b, memory.offset, scale(e.b, t, first))
+        here = Memory(memory.pointer, memory.dtype, tuple(rest), offset)  # type: ignore[arg-type]
+        shape, lanes = self.plan.local_shape(var), self.plan.local_lanes(var)
+        return e.stored(here, shape, lanes)
 
 
 def _is_resident(plan: Plan, carry: Array) -> bool:
@@ -136,50 +299,20 @@ def _is_resident(plan: Plan, carry: Array) -> bool:
     return size > RESIDENT and mine
 
 
-def _cell(e: Emitter, like: Array) -> Array:
-    memory = e.scratch(like.shape, like.lanes, like.dtype)
-    return e.stored(memory, like.shape, like.lanes)
-
-
-def _bases(e: Emitter, tile: ir.Value) -> dict[Any, ir.Value]:
+def _starts(e: Emitter, tile: ir.Value) -> dict[Any, ir.Value]:
     """Where this tile begins along each lane axis."""
-    b, bases = e.b, {}
+    b, starts = e.b, {}
     for lane in reversed(e.plan.lanes):
         count = ir.Constant(ty.I64, lane.tiles)
         number = b.urem(tile, count) if lane.tiles > 1 else ir.Constant(ty.I64, 0)
         tile = b.udiv(tile, count) if lane.tiles > 1 else tile
-        base = b.mul(number, ir.Constant(ty.I64, lane.extent))
-        if lane.size % lane.extent:
-            last = ir.Constant(ty.I64, lane.size - lane.extent)
-            base = b.select(b.icmp_signed(">", base, last), last, base)
-        bases[lane] = base
-    return bases
+        starts[lane] = b.mul(number, ir.Constant(ty.I64, lane.extent * lane.blocks))
+    return starts
 
 
-def _buffer(
-    e: Emitter, pointer: ir.Value, var: Any, stacked: bool, layout: tuple[int, ...]
-) -> Memory:
-    """An operand or result buffer, seen from this tile."""
-    shape = tuple(var.aval.shape)
-    lanes = e.plan.local_lanes(var)
-    if stacked:
-        shape, lanes = (e.plan.loop.length, *shape), (None, *lanes)
-    strides, size = [0] * len(shape), 1
-    for i in reversed(layout):
-        strides[i] = size
-        size *= shape[i]
-    offset: Index = 0
-    for lane, stride in zip(lanes, strides, strict=True):
-        if lane is not None:
-            offset = add(e.b, offset, scale(e.b, e.bases[lane], stride))
-    assert not isinstance(offset, tuple)
-    return Memory(pointer, np.dtype(var.aval.dtype), tuple(strides), offset)  # type: ignore[arg-type]
-
-
-def _slice(e: Emitter, memory: Memory, var: Any, t: ir.Value) -> Array:
-    """The part of a stacked buffer that belongs to step t."""
-    first, *rest = memory.strides
-    offset = add(e.b, memory.offset, scale(e.b, t, first))
-    here = Memory(memory.pointer, memory.dtype, tuple(rest), offset)  # type: ignore[arg-type]
-    plan = e.plan
-    return e.stored(here, plan.local_shape(var), plan.local_lanes(var))
+def _inside(e: Emitter, base: ir.Value, lane: Lane) -> ir.Value:
+    """A block's beginning, moved back where the block would leave the axis."""
+    if lane.size % (lane.extent * lane.blocks) == 0:
+        return base
+    last = ir.Constant(ty.I64, lane.size - lane.extent)
+    return e.b.select(e.b.icmp_signed(">", base, last), last, base)

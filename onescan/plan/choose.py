@@ -14,17 +14,18 @@ from typing import Any
 
 from jax.extend.core import Var
 
-from onescan.loop import LeaveToXla, Loop
+from onescan.loop import Loop, nbytes
 from onescan.plan.lanes import lane_axes
 from onescan.plan.plan import Lane, Plan
+from onescan.plan.tiles import power_below, tile_shape
 from onescan.plan.work import Work, equations, operand_of, work_of
 
-#: operations of a whole loop below which threads cost more than they give
-WORTH_THREADS = 200_000
+#: operations and bytes of a whole loop from which threads give more than they cost
+WORTH_THREADS = 2_000_000
+#: the part of the work that lanes do, below which a tile is a long row of them
+SHARED = 0.95
 #: the part of the work that threads must share to be worth it
 ALONE = 0.8
-#: bytes of scratch one tile may use
-LARGEST_TILE = 1 << 19
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ def _adjacent(a: Axis, b: Axis) -> bool:
 
 def _lane_cost(works: list[Work], axis: Merged, native: int) -> float:
     """Vector operations of a step, all tiles together, vectors along `axis`."""
-    width = _power_below(min(native, axis.size))
+    width = power_below(min(native, axis.size))
     tiles = -(-axis.size // width)
     cost = 0.0
     for work in works:
@@ -142,10 +143,6 @@ def _widths(n: int, width: int) -> list[int]:
     return found
 
 
-def _power_below(n: int) -> int:
-    return 1 << (max(n, 1).bit_length() - 1)
-
-
 def _lane_plan(
     loop: Loop,
     axis: Merged,
@@ -153,37 +150,39 @@ def _lane_plan(
     works: list[Work],
     machine: Machine,
 ) -> Plan:
-    native = machine.vector_bytes // 4
-    total = sum(w.operations for w in works) * loop.length
-    threads = total > WORTH_THREADS
-    width = _power_below(min(native, axis.size))
-    # several vectors at a time hide latencies, while the carry fits registers
-    held = sum(
-        prod(v.aval.shape) // axis.size
-        for v in _carries(loop)
-        if axis.holds(v)
+    threads = _is_worth_threads(loop, works)
+    others = prod(group.size for group in axes if group is not axis)
+    helpers = machine.cores if threads and others < machine.cores else 1
+    shape = tile_shape(
+        loop,
+        axis.size,
+        axis.holds,
+        shared=_share(works, axis) < SHARED,
+        native=machine.vector_bytes // 4,
+        threads=helpers,
     )
-    for _ in range(2):
-        enough = machine.cores if threads else 1
-        if held * (width // native + 1) <= 12 and axis.size >= 2 * width * enough:
-            if width >= native:
-                width *= 2
     lanes: list[Lane] = []
     lane_of: dict[Var, dict[int, Lane]] = {}
     for group in axes:
         if group is axis:
-            _assign(lane_of, lanes, group, Lane(group.size, width, True))
+            lane = Lane(group.size, shape.extent, True, shape.blocks)
         else:
-            _assign(lane_of, lanes, group, Lane(group.size, 1, False))
+            lane = Lane(group.size, 1, False)
+        _assign(lane_of, lanes, group, lane)
     return _finish(loop, lanes, lane_of, 1, threads)
+
+
+def _is_worth_threads(loop: Loop, works: list[Work]) -> bool:
+    operations = sum(w.operations for w in works) * loop.length
+    traffic = nbytes(loop.x_avals + loop.y_avals, loop.length)
+    return operations + traffic > WORTH_THREADS
 
 
 def _inner_plan(
     loop: Loop, axes: list[Merged], works: list[Work], machine: Machine
 ) -> Plan:
     native = machine.vector_bytes // 4
-    total = sum(w.operations for w in works) * loop.length
-    threads = total > WORTH_THREADS
+    threads = _is_worth_threads(loop, works)
     lanes: list[Lane] = []
     lane_of: dict[Var, dict[int, Lane]] = {}
     pieces = machine.cores
@@ -271,12 +270,3 @@ def _order(plan: Plan, lanes: tuple[Lane | None, ...], i: int) -> tuple[bool, in
         return False, i
     folded = lane.size == 1 and lane.extent == 1
     return lane.vector or (folded and any(l and l.vector for l in lanes[i:])), i
-
-
-def check_scratch(stack_bytes: int) -> None:
-    """Leave loops whose intermediate values do not fit beside the processor."""
-    if stack_bytes > LARGEST_TILE:
-        raise LeaveToXla(
-            f"one step needs {stack_bytes // 1024} KiB of intermediate values, "
-            "more than the engine keeps beside the processor"
-        )

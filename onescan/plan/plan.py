@@ -13,20 +13,22 @@ from onescan.loop import Loop
 
 @dataclass(frozen=True, eq=False)
 class Lane:
-    """A lane axis as the kernel walks it: `tiles` tiles of `extent` positions.
+    """A lane axis as the kernel walks it: tiles of `blocks` times `extent` positions.
 
-    A vector lane keeps the positions of a tile in one SIMD vector; where the
-    size is no multiple of the width, the last tile starts earlier and does some
-    positions again.  Other lanes are looped over inside the tile.
+    A vector lane keeps `extent` positions in one SIMD vector, and walks over the
+    blocks of its tile in every step; where the size is no multiple of the width,
+    the last block starts earlier and does some positions again.  The positions
+    of other lanes are looped over by each operation.
     """
 
     size: int
     extent: int
     vector: bool
+    blocks: int = 1
 
     @property
     def tiles(self) -> int:
-        return -(-self.size // self.extent)
+        return -(-self.size // (self.extent * self.blocks))
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +44,15 @@ class Plan:
     @property
     def tiles(self) -> int:
         return prod(lane.tiles for lane in self.lanes)
+
+    @property
+    def vector(self) -> Lane | None:
+        """The lane that vectors lie along, if they lie along a lane."""
+        return next((lane for lane in self.lanes if lane.vector), None)
+
+    def is_laned(self, var: Any) -> bool:
+        """Whether a value differs from one vector lane to the next."""
+        return self.vector is not None and self.vector in self.local_lanes(var)
 
     def local_lanes(self, var: Any) -> tuple[Lane | None, ...]:
         """For each dimension of a value, the lane axis it lies along."""

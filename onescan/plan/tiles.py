@@ -1,0 +1,105 @@
+"""tiles: how wide vectors are along a lane axis, and how many make a tile.
+
+Two shapes of tile are good.  Where a step reads and writes nothing, a tile is as
+many vectors as the registers hold, so that their latencies hide each other and
+the carry never leaves a register.  Where a step reads xs or writes ys, or does
+work that all lanes share, a tile is a long row of vectors, walked in every
+step, so that memory is read row by row and shared work is done once for a row;
+the carry then lives in the first cache.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from jax.extend.core import Var
+
+from onescan.loop import Loop
+
+#: SIMD registers that values of one lane may take
+REGISTERS = 24
+#: bytes of carry that a row may hold, and of its longest row of xs or ys
+ROW_CARRY = 24 << 10
+ROW_BYTES = 4 << 10
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Positions of one vector, and vectors of one tile."""
+
+    extent: int
+    blocks: int
+
+
+def tile_shape(
+    loop: Loop, size: int, laned: Any, shared: bool, native: int, threads: int
+) -> Shape:
+    """The shape of tiles along a lane axis with `size` positions.
+
+    `laned(var)` tells whether a value lies along it; `shared` that lanes share
+    work; tiles are made for `threads` threads.
+    """
+    if size < 2 * native:
+        return Shape(power_below(min(size, native)), 1)
+    live = pressure(loop, size, laned)
+    most = max(1, REGISTERS // max(live, 1))
+    if not (shared or _streams(loop, laned)):
+        multiple = power_below(min(8, most, max(1, size // (native * threads))))
+        return Shape(native * multiple, 1)
+    multiple = power_below(min(4, most))
+    if size <= native * multiple * threads or (size <= native * multiple):
+        multiple = power_below(min(multiple, max(1, size // (native * threads))))
+    width = native * multiple
+    vectors = -(-size // width)
+    carry = sum(_bytes(v, size) for v in _carries(loop) if laned(v))
+    streams = [v for v in _stacked(loop) if laned(v)]
+    widest = max((_bytes(v, size) for v in streams), default=4)
+    row = min(ROW_CARRY // max(carry, 1), ROW_BYTES // max(widest, 1))
+    blocks = max(1, min(-(-vectors // threads), row // width))
+    return Shape(width, blocks)
+
+
+def power_below(n: int) -> int:
+    """The largest power of two up to n."""
+    return 1 << (max(n, 1).bit_length() - 1)
+
+
+def _bytes(var: Any, size: int) -> int:
+    """Bytes of one lane of a value."""
+    return prod(var.aval.shape) // size * var.aval.dtype.itemsize
+
+
+def _carries(loop: Loop) -> list[Any]:
+    invars = loop.body.jaxpr.invars
+    return invars[loop.num_consts : loop.num_consts + loop.num_carry]
+
+
+def _stacked(loop: Loop) -> list[Any]:
+    jaxpr = loop.body.jaxpr
+    xs = jaxpr.invars[loop.num_consts + loop.num_carry :]
+    return [*xs, *jaxpr.outvars[loop.num_carry :]]
+
+
+def _streams(loop: Loop, laned: Any) -> bool:
+    return any(laned(v) for v in _stacked(loop))
+
+
+def pressure(loop: Loop, size: int, laned: Any) -> int:
+    """The most numbers one lane holds at any point of the body."""
+    jaxpr = loop.body.jaxpr
+    last: dict[Var, int] = {}
+    for k, eqn in enumerate(jaxpr.eqns):
+        last.update((v, k) for v in eqn.invars if isinstance(v, Var))
+    end = len(jaxpr.eqns)
+    last.update((v, end) for v in jaxpr.outvars if isinstance(v, Var))
+    weigh = lambda v: prod(v.aval.shape) // size if laned(v) else 0
+    held = sum(weigh(v) for v in _carries(loop))
+    most = held
+    for k, eqn in enumerate(jaxpr.eqns):
+        held += sum(weigh(v) for v in eqn.outvars if v in last)
+        most = max(most, held)
+        ended = {v for v in eqn.invars if isinstance(v, Var) and last[v] == k}
+        held -= sum(weigh(v) for v in ended)
+    return most
