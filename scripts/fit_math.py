@@ -100,7 +100,6 @@ def taylor_safe(f: Callable, series: Callable):
 def constants() -> None:
     # The products of the first pieces with the n of a reduction are exact.
     show_pieces("LN2", {32: pieces(LN2, 15), 64: pieces(LN2, 41)})
-    show_pieces("LOG2_E", {32: pieces(1 / LN2, 12), 64: pieces(1 / LN2, 26)})
     half_pi = mp.pi / 2
     show_pieces("HALF_PI_PAIR", {32: pieces(half_pi, 24), 64: pieces(half_pi, 53)})
     mp.prec = 1500
@@ -241,11 +240,18 @@ def inverse_ratio(w):
     return mp.erfinv(x) / x
 
 
+def lost(value) -> float:
+    return float(value - mpf(float(value)))
+
+
 def gammas() -> None:
     # lgamma(2 + t) = t * LGAMMA(t), |t| <= 1/2
     f = lambda t: mp.loggamma(2 + t) / t if t else mp.digamma(2)
     ends = (-mpf("0.5"), mpf("0.5"))
-    show("LGAMMA", {32: remez(f, *ends, 9), 64: remez(f, *ends, 18)})
+    fits = {32: remez(f, *ends, 9), 64: remez(f, *ends, 18)}
+    show("LGAMMA", fits)
+    # What rounding takes from the first coefficient.
+    print(f"LGAMMA_FIRST_LOW = {lost(fits[64][0][0])!r}")
     # lgamma(x) = (x - 1/2) log x - x + log(2 pi) / 2 + STIRLING(1 / x**2) / x
     root = mp.log(2 * mp.pi) / 2
 
@@ -264,7 +270,9 @@ def gammas() -> None:
         x = t + mpf("1.5")
         return mp.digamma(x) / (x - zero)
 
-    show("DIGAMMA", {32: remez(ratio, *ends, 11), 64: remez(ratio, *ends, 22)})
+    fits = {32: remez(ratio, *ends, 11), 64: remez(ratio, *ends, 22)}
+    show("DIGAMMA", fits)
+    print(f"DIGAMMA_FIRST_LOW = {lost(fits[64][0][0])!r}")
 
     # digamma(x) = log x - 1 / (2 x) - DIGAMMA_FAR(1 / x**2) / x**2, x >= 3
     def far(z):

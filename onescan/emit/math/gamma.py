@@ -17,8 +17,10 @@ from llvmlite import ir
 from onescan.emit.math.coefficients import (
     DIGAMMA,
     DIGAMMA_FAR,
+    DIGAMMA_FIRST_LOW,
     DIGAMMA_ROOT,
     LGAMMA,
+    LGAMMA_FIRST_LOW,
     STIRLING,
 )
 from onescan.emit.math.logarithm import log_positive
@@ -32,7 +34,6 @@ from onescan.emit.math.types import (
     fma,
     poly,
     select,
-    series,
     two_product,
     two_sum,
 )
@@ -54,8 +55,7 @@ def _log(x: Lane, bits: int) -> tuple[Lane, Lane]:
 def lgamma(x: Lane) -> Lane:
     bits = x.format.bits
     result = _lgamma(x.to(ir.DoubleType()), bits).to(x.element)
-    pole = x.abs().equals(math.inf) | x.equals(0.0)
-    return select(pole, math.inf, result)
+    return select(x.abs().equals(math.inf), math.inf, result)
 
 
 def _lgamma(x: Lane, bits: int) -> Lane:
@@ -73,34 +73,37 @@ def _lgamma(x: Lane, bits: int) -> Lane:
 
 def _lgamma_right(x: Lane, bits: int) -> Lane:
     """lgamma for x >= -1/2."""
-    # Below the series: x = 2 + t + steps, and a product of so many factors.
+    # x = 2 + t + steps, and the product of so many factors.
     t = x - 2.0
     product = x.like(1.0)
     for step in range(1, 5):
         above = x > step + 1.5
-        t = select(above, t - 1.0, t) if step > 1 else select(above, x - 3.0, t)
+        t = select(above, x - float(step + 2), t)
         product = select(above, product * (x - float(step)), product)
-    low, lower = x < 1.5, x < 0.5
-    t = select(low, x - 1.0, t)
-    t = select(lower, x, t)
-    product = select(low, x, product)
-    product_low = x.like(0.0)
-    if bits == 64:
-        # x (x + 1) with its rounding error.
-        square, square_low = two_product(x, x)
-        sum, sum_low = two_sum(x, square)
-        product_low = select(lower, sum_low + square_low, 0.0)
-        product = select(lower, sum, product)
-    else:
-        product = select(lower, x * (x + 1.0), product)
+    below, zero = x < 1.5, x < 0.5
+    t = select(zero, x, select(below, x - 1.0, t))
+    square, square_low = two_product(x, x)
+    sum, sum_low = two_sum(x, square)
+    product = select(zero, sum, select(below, x, product)).abs()
+
     far = x > STIRLING_START
-    log, log_low = _log(select(far, x, product.abs()), bits)
-    if bits == 64:
-        log_low = log_low + select(lower, product_low / product, 0.0)
-    polynomial = t * series(t, LGAMMA[bits])
-    sign = select(low, x.like(-1.0), 1.0)
-    near = log * sign + (polynomial + log_low * sign)
-    return select(far, _stirling(x, log, log_low, bits), near)
+    log, log_low = _log(select(far, x, product), bits)
+    log_low = log_low + select(zero, (sum_low + square_low) / sum, 0.0)
+    near, near_low = _first_exact(t, LGAMMA[bits], LGAMMA_FIRST_LOW)
+    near, lost = two_product(t, near)
+    near_low = fma(t, near_low, lost)
+    sign = select(below, x.like(-1.0), 1.0)
+    total, lost = two_sum(log * sign, near)
+    total = total + (lost + fma(log_low, sign, near_low))
+    total = select(product.equals(0.0), math.inf, total)
+    return select(far, _stirling(x, log, log_low, bits), total)
+
+
+def _first_exact(x: Lane, coefficients: tuple[float, ...], low: float):
+    """A polynomial as a pair, for a first coefficient that ends in `low`."""
+    first, *others = coefficients
+    y, lost = fast_two_sum(x.like(first), x * poly(x, others))
+    return y, lost + low
 
 
 def _stirling(x: Lane, log: Lane, log_low: Lane, bits: int) -> Lane:
@@ -165,14 +168,25 @@ def _digamma_right(x: Lane, bits: int) -> Lane:
     """digamma for x > 0."""
     low, high, far = x < 1.0, x > 2.0, x > 3.0
     root, root_low = DIGAMMA_ROOT[64]
-    below = x - 1.0
-    # From the root: y = x shifted into [1, 2]; the shift of a small x is not exact.
-    shifted = select(high, below, select(low, x + 1.0, x))
-    shift_lost = select(low, x - ((x + 1.0) - 1.0), 0.0)
-    from_root = (shifted - root) + (shift_lost - root_low)
-    near = from_root * series(shifted - 1.5, DIGAMMA[bits])
-    step = 1.0 / select(high, below, x)
-    near = near + select(high, step, select(low, -step, 0.0))
+    # x shifted into [1, 2] by a step of the recurrence; small x is shifted inexactly.
+    below, above = x - 1.0, x + 1.0
+    shifted = select(high, below, select(low, above, x))
+    lost = select(low, x - (above - 1.0), 0.0)
+    distance, distance_low = two_sum(shifted - root, lost - root_low)
+    slope, slope_low = _first_exact(shifted - 1.5, DIGAMMA[bits], DIGAMMA_FIRST_LOW)
+    near, lost = two_product(distance, slope)
+    near_low = lost + fma(distance, slope_low, distance_low * slope)
+    # The step, and what its division lost.
+    by = select(high, below, -x)
+    step = 1.0 / by
+    product, lost = two_product(step, by)
+    step_low = ((1.0 - product) - lost) * step
+    step = select(low | high, step, 0.0)
+    # A step from almost zero is the whole result, and its error may be subnormal.
+    step_low = select((low & (x > 2.0**-30)) | high, step_low, 0.0)
+    near, lost = two_sum(near, step)
+    near = near + (lost + (near_low + step_low))
+
     inverse = 1.0 / x
     z = inverse * inverse
     log, log_low = _log(x, bits)

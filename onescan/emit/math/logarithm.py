@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from onescan.emit.math.coefficients import LN2, LOG, LOG2_E
+from onescan.emit.math.coefficients import LN2, LOG
 from onescan.emit.math.types import (
     DOUBLE,
     Lane,
@@ -46,41 +46,55 @@ def log1p_tail(f: Lane) -> Lane:
     return fma(f * (f * f), poly(f, LOG[32]), -half_square)
 
 
-def decompose(x: Lane) -> tuple[Lane, Lane]:
-    """e as a float, and f = m - 1, for any x > 0."""
+def normalise(x: Lane) -> tuple[Lane, Lane]:
+    """x, scaled to a normal number if it is subnormal, and the exponent to add back.
+
+    Zero stays zero, and so does a subnormal number on a processor that is told to
+    read them as zero: test the scaled number, not x, which LLVM may test by its bits.
+    """
     subnormal = x < x.format.tiny
     shift = x.format.mantissa + 1
-    biased, m = split_exponent(select(subnormal, x * 2.0**shift, x))
-    e = small_to_float(biased, x, x.format.bias)
-    return select(subnormal, e - float(shift), e), m - 1.0
+    scaled = select(subnormal, x * 2.0**shift, x)
+    return scaled, select(subnormal, x.like(-shift), 0.0)
 
 
-def log_edges(x: Lane, y: Lane) -> Lane:
+def decompose(scaled: Lane, shift: Lane) -> tuple[Lane, Lane]:
+    """e as a float, and f = m - 1, for a normalised number."""
+    biased, m = split_exponent(scaled)
+    return small_to_float(biased, scaled, scaled.format.bias) + shift, m - 1.0
+
+
+def log_normal(scaled: Lane, shift: Lane) -> Lane:
+    """log of a finite x > 0, given normalised."""
+    high, low = LN2[scaled.format.bits]
+    e, f = decompose(scaled, shift)
+    return fma(e, high, f + fma(e, low, log1p_tail(f)))
+
+
+def log_edges(x: Lane, scaled: Lane, y: Lane) -> Lane:
     """y = log(x) with the results for zero, negative, infinite and NaN x."""
     y = select(x < math.inf, y, x)
     y = select(x < 0.0, math.nan, y)
-    return select(x.equals(0.0), -math.inf, y)
+    return select(scaled.equals(0.0), -math.inf, y)
 
 
 def log_positive(x: Lane) -> Lane:
     """log of a finite x > 0."""
-    high, low = LN2[x.format.bits]
-    e, f = decompose(x)
-    return fma(e, high, f + fma(e, low, log1p_tail(f)))
+    return log_normal(*normalise(x))
 
 
 @elementary
 def log(x: Lane) -> Lane:
-    return log_edges(x, log_positive(x))
+    scaled, shift = normalise(x)
+    return log_edges(x, scaled, log_normal(scaled, shift))
 
 
 @elementary
 def log2(x: Lane) -> Lane:
-    high, low = LOG2_E[x.format.bits]
-    e, f = decompose(x)
+    scaled, shift = normalise(x)
+    e, f = decompose(scaled, shift)
     y = f + log1p_tail(f)
-    # y's own rounding error is worth keeping: log2 multiplies it.
-    return log_edges(x, e + fma(y, high, y * low))
+    return log_edges(x, scaled, fma(y, 1 / math.log(2), e))
 
 
 def log1p_sum(x: Lane, low: Lane | None = None, doublings: Lane | None = None) -> Lane:

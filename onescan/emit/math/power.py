@@ -13,7 +13,7 @@ from llvmlite import ir
 
 from onescan.emit.math.coefficients import ATANH_TAIL, LN2
 from onescan.emit.math.exponential import exp_sum
-from onescan.emit.math.logarithm import decompose, log_positive
+from onescan.emit.math.logarithm import decompose, log_edges, log_normal, normalise
 from onescan.emit.math.types import (
     DOUBLE,
     Lane,
@@ -30,7 +30,11 @@ THIRD = (1 / 3, 1.850371707708594e-17)
 
 def log_pair(x: Lane) -> tuple[Lane, Lane]:
     """log x as high + low, to about 2**-64, for finite float64 x > 0."""
-    e, f = decompose(x)
+    return _log_pair(*normalise(x))
+
+
+def _log_pair(x: Lane, shift: Lane) -> tuple[Lane, Lane]:
+    e, f = decompose(x, shift)
     # s = f / (2 + f), and what it lost to rounding.
     d, d_low = fast_two_sum(x.like(2.0), f)
     inverse = 1.0 / d
@@ -62,31 +66,28 @@ def _is_integer(x: Lane) -> Lane:
 @elementary
 def pow(x: Lane, y: Lane) -> Lane:
     size = x.abs()
-    exponent = y.abs()
     if x.format is DOUBLE:
-        log, log_low = log_pair(size)
-        log = _log_edges(size, log)
+        scaled, shift = normalise(size)
+        log, log_low = _log_pair(scaled, shift)
+        log = log_edges(size, scaled, log)
         product, low = two_product(y, log)
-        low = fma(y, log_low, low)
         # An infinite product has no lower part, and a huge one needs none.
-        finite = product.abs() < 2000.0
-        low = select(finite, low, 0.0)
+        low = select(product.abs() < 2000.0, fma(y, log_low, low), 0.0)
     else:
-        wide = size.to(ir.DoubleType())
-        product = y.to(ir.DoubleType()) * _log_edges(wide, log_positive(wide))
-        low = None
+        # As float64 every float32 is a normal number.
+        scaled = size.to(ir.DoubleType())
+        log = log_edges(scaled, scaled, log_normal(scaled, scaled.like(0.0)))
+        product, low = y.to(ir.DoubleType()) * log, None
     product = select(size.equals(1.0) & ~y.is_nan(), 0.0, product)
     result = exp_sum(product, low).to(x.element)
+
+    exponent = y.abs()
     integer = _is_integer(exponent)
     odd = integer & ~_is_integer(exponent * 0.5)
     negative = x.bits() < 0
     result = select(negative & odd, -result, result)
-    undefined = (x < 0.0) & ~integer & (x > -math.inf)
-    result = select(undefined, math.nan, result)
+    # Doubled, because LLVM would test x itself by its bits: see `normalise`.
+    nonzero = (scaled + scaled) > 0.0
+    root_of_negative = negative & ~integer & nonzero & (size < math.inf)
+    result = select(root_of_negative, math.nan, result)
     return select(x.equals(1.0) | y.equals(0.0), 1.0, result)
-
-
-def _log_edges(x: Lane, log: Lane) -> Lane:
-    """log with the results for x = 0, infinity and NaN."""
-    log = select(x < math.inf, log, x)
-    return select(x.equals(0.0), -math.inf, log)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from onescan.emit.math.coefficients import INVERSE_CBRT
-from onescan.emit.math.logarithm import decompose
+from onescan.emit.math.logarithm import decompose, normalise
 from onescan.emit.math.types import (
     DOUBLE,
     Lane,
@@ -34,7 +34,8 @@ def cbrt(x: Lane) -> Lane:
     |x| = 2**(3 q) m with m in [2**(-3/2), 2**(3/2)).
     """
     size = x.abs()
-    e, f = decompose(size)
+    scaled, shift = normalise(size)
+    e, f = decompose(scaled, shift)
     bias = x.format.round_bias
     shifted = fma(e, 1 / 3, bias)
     third = shifted - bias
@@ -55,7 +56,7 @@ def cbrt(x: Lane) -> Lane:
     root = fma(residual * (y * y), -1 / 3, root)
     mantissa = x.format.mantissa
     scale = ((shifted.bits() << mantissa) + x.format.one).as_float(x)
-    usual = (size < math.inf) & (size > 0.0)
+    usual = (size < math.inf) & (scaled > 0.0)
     return select(usual, (root * scale).with_sign_of(x), x)
 
 

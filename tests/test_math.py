@@ -1,0 +1,454 @@
+"""The elementary functions: within two units in the last place, on every target."""
+
+from __future__ import annotations
+
+import math
+import platform
+from functools import cache
+from typing import Any
+
+import jax
+import llvmlite.binding as llvm
+import ml_dtypes
+import mpmath
+import numpy as np
+import pytest
+import scipy.special
+from llvmlite import ir
+from math_loops import (
+    BINARY,
+    ELEMENTS,
+    compiled,
+    loop_module,
+    machine,
+    ulps_of_double,
+    ulps_of_single,
+)
+
+from onescan.emit.math import FUNCTIONS
+
+LIMIT = 2.0
+MEASURED = sorted(set(FUNCTIONS) - {"nextafter"})
+SINGLE, DOUBLE = np.float32, np.float64
+on_x86 = pytest.mark.skipif(
+    platform.machine() != "x86_64", reason="sets a control word of x86"
+)
+EDGES = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 3.0, -3.0, 1.5, -1.5, 4.0]
+EDGES += [math.inf, -math.inf, math.nan]
+
+
+@pytest.fixture(autouse=True)
+def quiet_numpy():
+    """The references meet infinities and signalling NaNs on purpose."""
+    with np.errstate(all="ignore"):
+        yield
+
+
+def logistic(x: np.ndarray) -> np.ndarray:
+    e = np.exp(-np.abs(x))
+    return np.where(x < 0, e, 1.0) / (1.0 + e)
+
+
+WIDE: dict[str, Any] = {
+    "acos": np.arccos,
+    "acosh": np.arccosh,
+    "asin": np.arcsin,
+    "asinh": np.arcsinh,
+    "atan": np.arctan,
+    "atan2": np.arctan2,
+    "atanh": np.arctanh,
+    "cbrt": np.cbrt,
+    "cos": np.cos,
+    "cosh": np.cosh,
+    "digamma": scipy.special.digamma,
+    "erf": scipy.special.erf,
+    "erf_inv": scipy.special.erfinv,
+    "erfc": scipy.special.erfc,
+    "exp": np.exp,
+    "exp2": np.exp2,
+    "expm1": np.expm1,
+    "lgamma": scipy.special.gammaln,
+    "log": np.log,
+    "log1p": np.log1p,
+    "log2": np.log2,
+    "logistic": logistic,
+    "pow": np.power,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "sin": np.sin,
+    "sinh": np.sinh,
+    "sqrt": np.sqrt,
+    "tan": np.tan,
+    "tanh": np.tanh,
+}
+
+
+def mp_log(x: Any) -> Any:
+    return mpmath.log(x) if x else -mpmath.inf
+
+
+EXACT: dict[str, Any] = {
+    "acos": mpmath.acos,
+    "acosh": mpmath.acosh,
+    "asin": mpmath.asin,
+    "asinh": mpmath.asinh,
+    "atan": mpmath.atan,
+    "atan2": mpmath.atan2,
+    "atanh": mpmath.atanh,
+    "cbrt": lambda x: mpmath.sign(x) * mpmath.cbrt(abs(x)),
+    "cos": mpmath.cos,
+    "cosh": mpmath.cosh,
+    "digamma": mpmath.digamma,
+    "erf": mpmath.erf,
+    "erf_inv": mpmath.erfinv,
+    "erfc": mpmath.erfc,
+    "exp": mpmath.exp,
+    "exp2": lambda x: mpmath.power(2, x),
+    "expm1": mpmath.expm1,
+    "lgamma": lambda x: mpmath.re(mpmath.loggamma(x)),
+    "log": mp_log,
+    "log1p": mpmath.log1p,
+    "log2": lambda x: mp_log(x) / mpmath.log(2),
+    "logistic": lambda x: 1 / (1 + mpmath.exp(-x)),
+    "pow": mpmath.power,
+    "rsqrt": lambda x: 1 / mpmath.sqrt(x),
+    "sin": mpmath.sin,
+    "sinh": mpmath.sinh,
+    "sqrt": mpmath.sqrt,
+    "tan": mpmath.tan,
+    "tanh": mpmath.tanh,
+}
+# Where a function is real, where it is not constant, and where mpmath is quick.
+DOMAIN = {
+    "acos": (-1, 1),
+    "acosh": (1, math.inf),
+    "asin": (-1, 1),
+    "atanh": (-1, 1),
+    "cosh": (-711, 711),
+    "digamma": (1e-300, 1e15),
+    "erf": (-7, 7),
+    "erf_inv": (-1, 1),
+    "erfc": (-7, 28),
+    "exp": (-746, 710),
+    "exp2": (-1076, 1025),
+    "expm1": (-60, 710),
+    "lgamma": (1e-300, 1e305),
+    "log": (0, math.inf),
+    "log1p": (-1, math.inf),
+    "log2": (0, math.inf),
+    "logistic": (-747, 60),
+    "rsqrt": (0, math.inf),
+    "sinh": (-711, 711),
+    "sqrt": (0, math.inf),
+    "tanh": (-30, 30),
+}
+
+
+def sample(dtype: Any, count: int, seed: int = 0) -> np.ndarray:
+    """Numbers of every exponent, and many where functions turn."""
+    random = np.random.default_rng(seed)
+    info = np.finfo(dtype)
+    word = np.uint32 if dtype == SINGLE else np.uint64
+    bits = random.integers(0, np.iinfo(word).max, count, dtype=word)
+    # Around these, at every distance that still makes a difference.
+    centres = np.array([1.0, -1.0, 0.5, -0.5, 2.0, 0.625, 1.4616321449683622])
+    near = random.choice(centres, count)
+    near += random.standard_normal(count) * 2.0 ** random.uniform(-info.nmant, 0, count)
+    quarters = random.integers(-4000, 4000, count) * (math.pi / 2)
+    extreme = math.log(float(info.max))
+    parts = [
+        bits.view(dtype),
+        near,
+        quarters,
+        random.uniform(-1, 1, count),
+        random.uniform(-12, 12, count),
+        random.uniform(-1.2 * extreme, 1.05 * extreme, count),
+        np.array(EDGES),
+        np.array([info.smallest_subnormal, info.tiny, info.max]),
+        -np.array([info.smallest_subnormal, info.tiny, info.max]),
+    ]
+    return np.concatenate([part.astype(dtype) for part in parts])
+
+
+def arguments(name: str, dtype: Any, count: int) -> tuple[np.ndarray, ...]:
+    x = sample(dtype, count)
+    if name not in BINARY:
+        return (x,)
+    y = np.random.default_rng(1).permutation(sample(dtype, count, seed=2))
+    if name == "pow":
+        # Half of the powers within range.
+        reach = np.log2(float(np.finfo(dtype).max)) * 1.15
+        wanted = np.random.default_rng(3).uniform(-reach, reach, x.size)
+        fitting = (wanted / np.log2(np.abs(x.astype(DOUBLE)))).astype(dtype)
+        x, y = np.concatenate([x, np.abs(x)]), np.concatenate([y, fitting])
+    return x, y
+
+
+def in_domain(name: str, x: np.ndarray) -> np.ndarray:
+    low, high = DOMAIN.get(name, (-math.inf, math.inf))
+    return x[np.isfinite(x) & (x >= low) & (x <= high)]
+
+
+@cache
+def single_case(name: str) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+    """Arguments of every kind and float64 results, which are exact enough."""
+    inputs = arguments(name, SINGLE, 60_000)
+    if name in ("lgamma", "digamma"):
+        # SciPy is not exact left of zero: see test_gamma_left_of_zero.
+        inputs = (inputs[0][~np.signbit(inputs[0])],)
+    return inputs, WIDE[name](*(x.astype(DOUBLE) for x in inputs))
+
+
+@cache
+def double_case(name: str) -> tuple[tuple[np.ndarray, ...], list[Any]]:
+    """Arguments where the function is finite or close to it, and exact results."""
+    inputs = arguments(name, DOUBLE, 150)
+    if name == "pow":
+        x, y = np.abs(inputs[0]), inputs[1]
+        reach = np.abs(y * np.log2(x))
+        usual = (x > 0) & np.isfinite(reach) & (reach < 1100)
+        inputs = (x[usual], y[usual])
+    elif name == "atan2":
+        usual = np.isfinite(inputs[0]) & np.isfinite(inputs[1])
+        inputs = tuple(x[usual] for x in inputs)
+    else:
+        inputs = (in_domain(name, inputs[0]),)
+        if name == "rsqrt":
+            inputs = (inputs[0][~np.signbit(inputs[0])],)
+    with mpmath.workdps(40):
+        rows = zip(*(map(float, x) for x in inputs), strict=True)
+        return inputs, [_exact(name, *map(mpmath.mpf, row)) for row in rows]
+
+
+def _exact(name: str, *x: Any) -> Any:
+    if name == "erf_inv" and abs(x[0]) == 1:
+        return x[0] * mpmath.inf
+    if name == "atanh" and abs(x[0]) == 1:
+        return x[0] * mpmath.inf
+    if name == "rsqrt" and not x[0]:
+        return mpmath.inf
+    if name == "log1p" and x[0] == -1:
+        return -mpmath.inf
+    return EXACT[name](*x)
+
+
+def assert_close(inputs: tuple[np.ndarray, ...], got: np.ndarray, error: np.ndarray):
+    worst = int(np.argmax(error))
+    at = ", ".join(repr(x[worst]) for x in inputs)
+    assert error[worst] <= LIMIT, f"{error[worst]:.2f} ulp at {at}: got {got[worst]!r}"
+
+
+# `x86-64` has no fused multiply-add: accuracy must not depend on it.
+TARGETS = ["host", *(["x86-64"] if platform.machine() == "x86_64" else [])]
+
+
+@pytest.mark.parametrize("cpu", TARGETS)
+@pytest.mark.parametrize("name", MEASURED)
+def test_float32_is_accurate(name: str, cpu: str):
+    inputs, want = single_case(name)
+    got = compiled(name, SINGLE, SINGLE, 8, cpu)(*inputs)
+    assert_close(inputs, got, ulps_of_single(got, want))
+
+
+@pytest.mark.parametrize("cpu", TARGETS)
+@pytest.mark.parametrize("name", MEASURED)
+def test_float64_is_accurate(name: str, cpu: str):
+    inputs, want = double_case(name)
+    got = compiled(name, DOUBLE, DOUBLE, 8, cpu)(*inputs)
+    assert_close(inputs, got, ulps_of_double(got, want))
+
+
+@pytest.mark.parametrize("dtype", [SINGLE, DOUBLE])
+@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+def test_scalars_and_vectors_agree(name: str, dtype: Any):
+    inputs = arguments(name, dtype, 300)
+    vector = compiled(name, dtype, dtype, 8)(*inputs)
+    np.testing.assert_array_equal(
+        compiled(name, dtype, dtype, 1)(*inputs), vector, strict=True
+    )
+
+
+@pytest.mark.parametrize("dtype", [SINGLE, DOUBLE])
+@pytest.mark.parametrize("name", sorted(set(FUNCTIONS) - {"log2"}))
+def test_edges_are_those_of_xla(name: str, dtype: Any):
+    edges = np.array(EDGES, dtype)
+    inputs = (edges,)
+    if name in BINARY:
+        inputs = tuple(x.ravel() for x in np.meshgrid(edges, edges))
+    with jax.enable_x64(True):
+        want = np.asarray(jax.jit(getattr(jax.lax, name))(*inputs))
+    got = compiled(name, dtype, dtype, 8)(*inputs)
+    if name == "nextafter":
+        np.testing.assert_array_equal(got, want, strict=True)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+    zero = want == 0
+    np.testing.assert_array_equal(np.signbit(got[zero]), np.signbit(want[zero]))
+
+
+@pytest.mark.parametrize("dtype", [SINGLE, DOUBLE])
+def test_nextafter(dtype: Any):
+    inputs = arguments("nextafter", dtype, 3000)
+    got = compiled("nextafter", dtype, dtype, 8)(*inputs)
+    np.testing.assert_array_equal(got, np.nextafter(*inputs), strict=True)
+
+
+@pytest.mark.parametrize("dtype", [SINGLE, DOUBLE])
+@pytest.mark.parametrize("name", ["sin", "cos", "tan"])
+def test_huge_angles_closest_to_quarter_turns(name: str, dtype: Any):
+    """The hardest cases of the reduction, found by continued fractions of pi."""
+    angles = []
+    with mpmath.workprec(1300):
+        precision = np.finfo(dtype).nmant + 1
+        for exponent in range(1, np.finfo(dtype).maxexp - precision):
+            fraction = mpmath.ldexp(2 / mpmath.pi, exponent)
+            angles += _best_numerators(fraction, precision, exponent)
+        x = np.array([float(a) for a in angles]).astype(dtype)
+        want = [EXACT[name](mpmath.mpf(float(a))) for a in x]
+    got = compiled(name, dtype, dtype, 8)(x)
+    if dtype == DOUBLE:
+        error = ulps_of_double(got, want)
+    else:
+        error = ulps_of_single(got, np.array([float(w) for w in want]))
+    assert_close((x,), got, error)
+
+
+def _best_numerators(fraction: Any, precision: int, exponent: int) -> list[Any]:
+    """Integers m of that precision for which m * fraction is almost an integer."""
+    last, m, rest = 0, 1, fraction - mpmath.floor(fraction)
+    found = []
+    while m < 2**precision and rest:
+        if m >= 2 ** (precision - 1):
+            found.append(mpmath.ldexp(m, exponent))
+        inverse = 1 / rest
+        step = int(mpmath.floor(inverse))
+        last, m, rest = m, last + step * m, inverse - step
+    return found or [mpmath.ldexp(last, exponent)]
+
+
+@pytest.mark.parametrize("name", ["lgamma", "digamma"])
+def test_gamma_left_of_zero(name: str):
+    """float32 is exact there too; float64 is, against the terms that cancel."""
+    x = np.random.default_rng(0).uniform(-30, 0, 400)
+    single = x.astype(SINGLE)
+    want = [EXACT[name](mpmath.mpf(float(a))) for a in single]
+    got = compiled(name, SINGLE, SINGLE, 8)(single)
+    error = ulps_of_single(got, np.array([float(w) for w in want]))
+    assert_close((single,), got, error)
+
+    want = [EXACT[name](mpmath.mpf(float(a))) for a in x]
+    got = compiled(name, DOUBLE, DOUBLE, 8)(x)
+    other = WIDE[name](1 - x if name == "digamma" else -x)
+    with jax.enable_x64(True):
+        xla = np.asarray(jax.jit(getattr(jax.lax, name))(x))
+    units = np.spacing(np.maximum(1.0, np.maximum(np.abs(other), np.abs(got))))
+    ours, theirs = (
+        np.array([float(abs(r - w)) for r, w in zip(map(float, y), want, strict=True)])
+        for y in (got, xla)
+    )
+    assert np.max(ours / units) <= 4
+    assert np.max(ours / units) <= np.max(theirs / units)
+
+
+@on_x86
+@pytest.mark.parametrize("dtype", [SINGLE, DOUBLE])
+@pytest.mark.parametrize("name", MEASURED)
+def test_flushing_subnormal_numbers_changes_nothing_else(name: str, dtype: Any):
+    """XLA runs kernels with subnormal numbers read and written as zero."""
+    inputs = arguments(name, dtype, 2000)
+    tiny = np.finfo(dtype).tiny
+
+    def flush(x: np.ndarray) -> np.ndarray:
+        return np.where(np.abs(x) < tiny, x * 0, x)
+
+    want = compiled(name, dtype, dtype, 8)(*map(flush, inputs))
+    got = compiled(name, dtype, dtype, 8, flush=True)(*inputs)
+    np.testing.assert_allclose(flush(got), flush(want), 4 * np.finfo(dtype).eps, 0)
+
+
+HALF = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
+
+
+@pytest.mark.parametrize("width", [1, 8])
+@pytest.mark.parametrize("half", HALF)
+def test_half_to_float32_for_every_pattern(half: str, width: int):
+    bits = np.arange(2**16, dtype=np.uint16)
+    got = compiled(f"{half}_to_float32", np.uint16, SINGLE, width)(bits)
+    want = bits.view(HALF[half]).astype(SINGLE)
+    np.testing.assert_array_equal(got, want, strict=True)
+    np.testing.assert_array_equal(np.signbit(got), bits >= 2**15)
+
+
+@pytest.mark.parametrize("cpu", TARGETS)
+@pytest.mark.parametrize("dtype", [SINGLE, DOUBLE])
+@pytest.mark.parametrize("half", HALF)
+def test_rounding_to_half(half: str, dtype: Any, cpu: str):
+    """Every half, the ties between them, and what is next to both."""
+    patterns = np.arange(2**15 + 1, dtype=np.uint16)
+    exact = patterns.view(HALF[half]).astype(DOUBLE)
+    exact = exact[np.isfinite(exact)]
+    ties = (exact[1:] + exact[:-1]) / 2
+    numbers = np.concatenate([exact, ties, [1e5, 65519.99, 65520.0, 1e39, math.inf]])
+    numbers = numbers.astype(dtype)
+    around = [numbers, np.nextafter(numbers, 0), np.nextafter(numbers, dtype(math.inf))]
+    x = np.concatenate([*around, sample(dtype, 20_000)])
+    x = np.concatenate([x, -x])
+    name = f"{np.dtype(dtype).name}_to_{half}"
+    got = compiled(name, dtype, np.uint16, 8, cpu)(x).view(HALF[half])
+    want = _round_to_half(x, HALF[half])
+    np.testing.assert_array_equal(got.astype(SINGLE), want.astype(SINGLE))
+    number = ~np.isnan(x)
+    np.testing.assert_array_equal(np.signbit(got[number]), np.signbit(x[number]))
+
+
+def _round_to_half(x: np.ndarray, half: np.dtype) -> np.ndarray:
+    """One rounding: ml_dtypes goes from float64 through float32, and may round twice.
+
+    Rounding to float32 towards an odd last bit first makes the second one right.
+    """
+    single = x.astype(SINGLE)
+    if x.dtype == DOUBLE:
+        above = np.abs(single.astype(DOUBLE)) > np.abs(x)
+        towards_zero = np.where(above, np.nextafter(single, SINGLE(0)), single)
+        inexact = towards_zero.astype(DOUBLE) != x
+        bits = towards_zero.view(np.uint32) | (inexact & ~np.isnan(x))
+        single = bits.astype(np.uint32).view(SINGLE)
+    return single.astype(half)
+
+
+@pytest.mark.parametrize("dtype", [SINGLE, DOUBLE])
+@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+def test_ptx_calls_nothing_outside(name: str, dtype: Any):
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    target = llvm.Target.from_triple("nvptx64-nvidia-cuda")
+    machine = target.create_target_machine(cpu="sm_80", opt=2)
+    source = loop_module(name, dtype, dtype, 1, False)
+    source.triple = "nvptx64-nvidia-cuda"
+    ptx = machine.emit_assembly(llvm.parse_assembly(str(source)))
+    assert ".visible .func loop" in ptx
+    assert ".extern" not in ptx
+
+
+@on_x86
+@pytest.mark.parametrize("width", [1, 8])
+@pytest.mark.parametrize("dtype", [SINGLE, DOUBLE])
+@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+def test_plain_x86_calls_nothing_outside(name: str, dtype: Any, width: int):
+    module = llvm.parse_assembly(str(loop_module(name, dtype, dtype, width, False)))
+    assembly = machine("x86-64", codemodel="default").emit_assembly(module)
+    called = {line.split()[1] for line in assembly.splitlines() if "\tcall" in line}
+    assert all("onescan." in callee for callee in called), called
+
+
+def test_functions_cover_the_primitives():
+    names = "exp exp2 expm1 log log1p logistic tanh sin cos tan asin acos atan atan2 "
+    names += "sinh cosh asinh acosh atanh sqrt rsqrt cbrt pow erf erfc erf_inv lgamma "
+    names += "digamma nextafter log2"
+    assert set(FUNCTIONS) == set(names.split())
+
+
+def test_constants_of_a_vector_are_written_once():
+    from onescan.emit.math import const
+
+    vector = ir.VectorType(ELEMENTS[SINGLE], 16)
+    assert str(const(vector, 0.5)) == "<16 x float> splat (float 0x3fe0000000000000)"
+    assert str(const(ELEMENTS[DOUBLE], 0.5)) == "double 0x3fe0000000000000"
