@@ -57,7 +57,8 @@ def reduce_turn_pair(x: Lane) -> tuple[Lane, Lane, Lane]:
         rest = r - product
         low = low + ((r - rest) - product)
         r = rest
-    return _with_huge(x, n, *fast_two_sum(r, low))
+    n, r, low = _with_huge(x, n, *fast_two_sum(r, low))
+    return n, r, low
 
 
 def _quarters(x: Lane) -> tuple[Lane, Lane]:
