@@ -24,6 +24,11 @@ from onescan.errors import (
 )
 from onescan.naming import function_name, is_array, leaf_paths, type_name
 
+TRACED = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.TracerIntegerConversionError,
+)
+
 
 def checked(
     f: Any, init: Any, xs: Any, length: Any, unroll: Any
@@ -135,7 +140,7 @@ def _length(f: Any, length: Any) -> int:
     fix = "It is the number of steps."
     try:
         steps = int(length)
-    except jax.errors.ConcretizationTypeError:
+    except TRACED:
         raise TracedNumberError(
             f"{wanted} that is known when the loop is compiled, but it is a traced "
             f"{type_name(jax.typeof(length))}. Mark it static (static_argnums of "
@@ -157,7 +162,7 @@ def _unroll(f: Any, unroll: Any) -> int | bool:
         return bool(unroll)
     try:
         steps = operator.index(unroll)
-    except jax.errors.ConcretizationTypeError:
+    except TRACED:
         raise TracedNumberError(
             f"{wanted} that is known when the loop is compiled, but it is a traced "
             f"{type_name(jax.typeof(unroll))}. Mark it static (static_argnums of "
