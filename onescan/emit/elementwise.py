@@ -144,9 +144,8 @@ def minimum(b: ir.IRBuilder, dtype: Any, x: ir.Value, y: ir.Value) -> ir.Value:
 def _extreme(
     b: ir.IRBuilder, dtype: Any, x: ir.Value, y: ir.Value, sign: str
 ) -> ir.Value:
-    if ty.is_float(dtype):
-        better = b.select(b.fcmp_ordered(sign, x, y), x, y)
-        return b.select(b.fcmp_unordered("uno", x, x), x, better)
+    if ty.is_float(dtype):  # -0 is smaller than 0, as in XLA
+        return intrinsic(b, "llvm.maximum" if sign == ">" else "llvm.minimum", x, y)
     return b.select(compare(b, dtype, sign, x, y), x, y)
 
 
