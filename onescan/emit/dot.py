@@ -26,8 +26,8 @@ from onescan.emit.reduce import KINDS, _join
 #: registers that a block of results may take, and results that may share a pull
 REGISTERS = 16
 ROWS = 8
-#: a block with at most this many multiply-adds is unrolled over the contraction
-UNROLLED = 256
+#: a product whose operands have at most this many elements is unrolled whole
+UNROLLED = 64
 
 
 def dot_general(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
@@ -161,7 +161,11 @@ class _Product:
                 places.append(options)
             self._sum(list(product(*places)), lengthwise)
 
-        e.for_each([blocks for _, blocks, _, _ in part], visit)
+        # unrolled, the addresses of a large operand would be constants, and LLVM would
+        # load all of it before the loop over time, into registers that are not there
+        e.for_each(
+            [blocks for _, blocks, _, _ in part], visit, 1 if self._is_small() else 999
+        )
 
     def _held(self, i: int) -> bool:
         lane = self.target.lanes[i]
@@ -232,12 +236,38 @@ class _Product:
                 held = e.b.load(cell)
                 e.b.store(_multiply_add(e.b, self.dtype, a, c, held), cell)
 
-        if prod(sizes) * len(places) <= UNROLLED:
+        if self._is_small():
             for index in product(*map(range, sizes)):
                 step(index)
         else:
-            e.for_each(sizes, step)
+            self._long_sum(sizes, step)
         return [e.b.load(cell) for cell in cells]
+
+    def _is_small(self) -> bool:
+        """Whether the product is unrolled whole: all operands fit in registers."""
+        sizes = (
+            prod(n for n, l in zip(a.shape, a.lanes) if not (l and l.vector))
+            for a in (self.x, self.y, self.target)
+        )
+        return max(sizes) <= UNROLLED
+
+    def _long_sum(self, sizes: list[int], step: Any) -> None:
+        """Run `step` over the contraction, a few positions at a time."""
+        e, (*outer, n) = self.e, sizes
+        few = next(k for k in (4, 2, 1) if n >= k)
+
+        def visit(index: tuple[Index, ...]) -> None:
+            *front, block = index
+            for k in range(few):
+                if isinstance(block, int):
+                    step((*front, block * few + k))
+                else:
+                    base = e.b.mul(block, ir.Constant(ty.I64, few))
+                    step((*front, add(e.b, base, k)))
+
+        e.for_each([*outer, n // few], visit, 999)
+        for k in range(n - n % few, n):
+            e.for_each(outer, lambda index, k=k: step((*index, k)), 999)
 
     def _pull(
         self,

@@ -20,8 +20,10 @@ from onescan.emit import types as ty
 from onescan.emit.arrays import Array, At, Index, Memory, Vec
 from onescan.plan.plan import Lane, Plan
 
-#: a nest of loops with at most this many iterations is unrolled
-UNROLL = 32
+#: a nest of loops with at most this many iterations, and about this many operations
+#: in all of them, is unrolled
+UNROLL = 16
+UNROLLED_OPERATIONS = 160
 #: elementwise values dearer than this (in operations) are not computed twice
 CHEAP = 1
 
@@ -67,17 +69,24 @@ class Emitter:
         return module.add_metadata([module.add_metadata(parts)])
 
     def for_each(
-        self, counts: Iterable[int], body: Callable[[tuple[Index, ...]], None]
+        self,
+        counts: Iterable[int],
+        body: Callable[[tuple[Index, ...]], None],
+        cost: int = 1,
     ) -> None:
-        """Run `body` for every index below `counts`: unrolled when they are few."""
+        """Run `body` for every index below `counts`: unrolled when they are few.
+
+        `cost` is how many operations the body is, roughly.
+        """
         counts = tuple(counts)
-        if prod(counts) <= UNROLL:
+        few = min(UNROLL, max(1, UNROLLED_OPERATIONS // max(cost, 1)))
+        if prod(counts) <= few:
             for index in product(*map(range, counts)):
                 body(index)
             return
         # the innermost dimensions are unrolled as far as they are few
         inner = len(counts)
-        while inner > 1 and prod(counts[inner - 1 :]) <= UNROLL // 4:
+        while inner > 1 and prod(counts[inner - 1 :]) <= few // 4:
             inner -= 1
         self._nested(counts, inner, (), body)
 
@@ -98,6 +107,7 @@ class Emitter:
         lanes: tuple[Lane | None, ...],
         body: Callable[[tuple[Index, ...]], None],
         vector: int | None = -1,
+        cost: int = 1,
     ) -> None:
         """Visit every element of a local shape, a vector at a time.
 
@@ -111,11 +121,13 @@ class Emitter:
             rest = [n if i != held else 1 for i, n in enumerate(shape)]
             vec = Vec(0, shape[held])
             self.for_each(
-                rest, lambda index: body((*index[:held], vec, *index[held + 1 :]))
+                rest,
+                lambda index: body((*index[:held], vec, *index[held + 1 :])),
+                cost,
             )
             return
         if not shape or self.plan.width < 2 or vector is None:
-            self.for_each(shape, body)
+            self.for_each(shape, body, cost)
             return
         along = vector % len(shape)
         n = shape[along]
@@ -135,7 +147,7 @@ class Emitter:
                 place = Vec(base, width) if width > 1 else base
                 body((*outer[:along], place, *outer[along:]))
 
-            self.for_each(rest, visit)
+            self.for_each(rest, visit, cost)
             start += count * width
 
     def widths(self, n: int) -> list[int]:
@@ -218,6 +230,7 @@ class Emitter:
             target.lanes,
             lambda index: memory.store(self.b, index, source.at(index)),
             vector,
+            source.cost,
         )
 
     def materialise(self, array: Array) -> Array:

@@ -28,7 +28,7 @@ def threefry2x32(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
             assert target.memory is not None
             target.memory.store(e.b, index, value)
 
-    e.nest(targets[0].shape, targets[0].lanes, visit)
+    e.nest(targets[0].shape, targets[0].lanes, visit, cost=110)
     return targets
 
 

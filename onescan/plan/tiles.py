@@ -18,8 +18,9 @@ from jax.extend.core import Var
 
 from onescan.loop import Loop
 
-#: SIMD registers that values of one lane may take
-REGISTERS = 24
+#: numbers that the lanes of a vector may hold at once, in SIMD registers: more than
+#: the processor has, because a few spills cost less than waiting for latencies
+REGISTERS = 64
 #: bytes of carry that a row may hold, and of its longest row of xs or ys
 ROW_CARRY = 24 << 10
 ROW_BYTES = 4 << 10
