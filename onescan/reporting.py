@@ -227,7 +227,10 @@ def _why(row: Row) -> str:
 
 
 def _short(source: str) -> str:
-    """A source line as one would type it: relative below here, else the last parts."""
+    """A source line without what says nothing: where packages or the project lie."""
+    inside_package = source.rpartition("site-packages" + os.sep)[2]
+    if inside_package != source:
+        return inside_package
     path = Path(source)
     if path.is_relative_to(Path.cwd()):
         return os.path.relpath(path)

@@ -9,7 +9,7 @@ from jax import lax
 from jax.extend.core import jaxpr_as_fun
 from jax.interpreters import mlir
 
-from onescan import hook, switches
+from onescan import compat, hook, switches
 from onescan.loop import Loop
 from onescan.pipeline import Left, Native
 
@@ -55,4 +55,4 @@ def _lower(loop: Loop, change: Change, ctx: Any, args: Sequence[Any]) -> Sequenc
         return change([*carry, *ys])
 
     with switches.using(engine="xla"):
-        return mlir.lower_fun(run)(ctx, *args)
+        return mlir.lower_fun(run)(compat.with_fresh_caches(ctx), *args)

@@ -227,6 +227,22 @@ def test_loops_without_results_or_steps(monkeypatch):
     assert taken
 
 
+def test_stock_loops_of_the_comparison_are_not_reused_for_ours(monkeypatch):
+    def inner(c, x):
+        return jnp.sin(c) + x, None
+
+    def outer(c, xs):
+        return lax.scan(inner, c, xs)
+
+    def program(xss):
+        c, _ = lax.scan(outer, jnp.float32(0.5), xss)
+        return lax.scan(inner, c, xss[0])
+
+    taken = fakes.use_engine(monkeypatch)
+    run(program, jnp.ones((2, 3)))
+    assert [loop.length for loop in taken] == [2, 3]
+
+
 def test_complex_numbers(monkeypatch):
     def program():
         return lax.scan(lambda c, x: (c * x, c), 1 + 1j, jnp.full(9, 1j))

@@ -193,6 +193,14 @@ def test_sizes_are_for_people(size, text):
     assert reporting._size(size) == text
 
 
+def test_source_lines_are_short(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert reporting._short(str(tmp_path / "models" / "rnn.py:7")) == "models/rnn.py:7"
+    assert reporting._short("/opt/site-packages/flax/nn/rnn.py:7") == "flax/nn/rnn.py:7"
+    assert reporting._short("/elsewhere/code/models/rnn.py:7") == "models/rnn.py:7"
+    assert reporting._short("unknown") == "unknown"
+
+
 def test_symbolic_shapes_are_shown_as_they_are(engine):
     (n,) = jax.export.symbolic_shape("n")
     xs = jax.ShapeDtypeStruct((n,), jnp.float32)
