@@ -220,8 +220,11 @@ def error_function() -> None:
         start, end = (mpf("0.45") - k) / (mpf("0.45") + k), mpf(end - k) / (end + k)
         fits[bits] = remez(f, start, end, degree)
     show("ERFC", fits)
-    # erf_inv(x) = x * ERF_INV(w), w = -log(1 - x**2), up to w = 4
-    fits = {32: remez(inverse_ratio, low, 4, 9), 64: remez(inverse_ratio, low, 4, 20)}
+    # erf_inv(x) = x * ERF_INV(w), w = -log(1 - x**2), up to w = 3
+    fits = {
+        32: remez(inverse_ratio, low, 4.75, 10),
+        64: remez(inverse_ratio, low, 4.75, 22),
+    }
     show("ERF_INV", fits)
     # and x * (v + ERF_INV_FAR(v - middle)), v = sqrt(w), beyond: up to 16, and to the
     # last number before 1
@@ -231,7 +234,7 @@ def error_function() -> None:
         mp.sqrt(end) - middle,
         degree,
     )
-    show("ERF_INV_FAR", {32: far(4, 17, 3.0, 11), 64: far(4, 16, 3.0, 25)})
+    show("ERF_INV_FAR", {32: far(3, 17, 3.0, 13), 64: far(3, 16, 3.0, 28)})
     show("ERF_INV_EDGE", {64: far(16, 37.5, 5.0, 20)})
 
 

@@ -31,6 +31,7 @@ from onescan.emit.math.types import (
     rounding_error,
     select,
     series,
+    split,
     two_product,
 )
 
@@ -65,9 +66,9 @@ def _erfc_far(x: Lane) -> Lane:
     p, p_low = fast_two_sum(x.like(first), q * poly(q, others))
     p_low = p_low + rounding_error(first, x.format)
     ratio, ratio_low = two_product(inverse, p)
-    ratio_low = fma(ratio, t + rest, fma(inverse, p_low, ratio_low))
-    subnormal = -square < EXP_RANGE[bits][1]
-    return scale(ratio + fma(ratio, r, ratio_low), n, subnormal)
+    ratio_low = fma(ratio, rest, fma(inverse, p_low, ratio_low))
+    y = ratio + fma(ratio, r, fma(ratio, t, fma(ratio_low, r, ratio_low)))
+    return scale(y, n, -square < EXP_RANGE[bits][1])
 
 
 @elementary
@@ -94,18 +95,21 @@ def erf(x: Lane) -> Lane:
 def erf_inv(x: Lane) -> Lane:
     size = x.abs()
     to_one = 1.0 - size
-    w = -log_positive(to_one * (size + 1.0))
+    w = -log_positive(fma(-to_one, to_one, to_one + to_one))
     root = w.sqrt()
     bits = x.format.bits
     rest = series(root - 3.0, ERF_INV_FAR[bits])
     if x.format is DOUBLE:
         edge = series(root - 5.0, ERF_INV_EDGE[bits])
         rest = select(w < 16.0, rest, edge)
+    # Most of what the root lost to rounding, (w - root**2) / (2 root).
+    half, other_half = split(root)
+    rest_of_root = ((w - half * half) - other_half * (root + half)) * 0.2
     # size (root + rest), where size is almost one
-    far = root + fma(-to_one, root + rest, rest)
+    far = root + (fma(-to_one, root + rest, rest) + rest_of_root)
     first, *others = ERF_INV[bits]
     ratio = w * poly(w, others) + rounding_error(first, x.format)
     near = fma(size, ratio, size * first)
-    y = select(w < 4.0, near, far)
+    y = select(w < 3.0, near, far)
     y = select(size.equals(1.0), math.inf, y)
     return select(size <= 1.0, y.with_sign_of(x), math.nan)

@@ -186,6 +186,7 @@ def _digamma_right(x: Lane, bits: int) -> Lane:
     step_low = select((low & (x > 2.0**-30)) | high, step_low, 0.0)
     near, lost = two_sum(near, step)
     near = near + (lost + (near_low + step_low))
+    near = select(step.abs() < math.inf, near, step)
 
     inverse = 1.0 / x
     z = inverse * inverse

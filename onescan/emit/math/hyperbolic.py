@@ -74,7 +74,7 @@ def acosh(x: Lane) -> Lane:
     """w = t + sqrt(2 t + t**2) with t = x - 1."""
     large = x > LARGE[x.format.bits]
     t = x - 1.0
-    root = (t * (t + 2.0)).sqrt()
+    root = fma(t, t, t + t).sqrt()
     w, low = two_sum(root, t)
     return select(x >= 1.0, _log1p_or_log2x(x, w, low, large), math.nan)
 
