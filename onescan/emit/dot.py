@@ -249,7 +249,7 @@ class _Product:
             prod(n for n, l in zip(a.shape, a.lanes) if not (l and l.vector))
             for a in (self.x, self.y, self.target)
         )
-        return max(sizes) <= UNROLLED
+        return max(sizes) <= (UNROLLED // 4 if self.e.plan.vector else UNROLLED)
 
     def _long_sum(self, sizes: list[int], step: Any) -> None:
         """Run `step` over the contraction, a few positions at a time."""

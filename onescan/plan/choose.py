@@ -17,7 +17,7 @@ from jax.extend.core import Var
 from onescan.loop import Loop, nbytes
 from onescan.plan.lanes import lane_axes
 from onescan.plan.plan import Lane, Plan
-from onescan.plan.tiles import power_below, tile_shape
+from onescan.plan.tiles import power_below, stacked, tile_shape
 from onescan.plan.work import Work, equations, operand_of, work_of
 
 #: operations and bytes of a whole loop from which threads give more than they cost
@@ -26,6 +26,12 @@ WORTH_THREADS = 2_000_000
 SHARED = 0.95
 #: the part of the work that threads must share to be worth it
 ALONE = 0.8
+
+
+#: vector operations that one element costs which XLA must move to another place
+TRANSPOSE = 2.0
+#: what loops over inner dimensions cost more than loops over lanes
+INNER = 1.05
 
 
 @dataclass(frozen=True)
@@ -43,16 +49,16 @@ def choose(loop: Loop, machine: Machine) -> Plan:
     """Lay a loop over the machine."""
     axes = _merged(lane_axes(loop), loop)
     works = list(work_of(loop.body.jaxpr))
-    narrowest = machine.vector_bytes // 4
-    options = [(_inner_cost(works, narrowest), None)]
+    native = machine.vector_bytes // 4
+    helpers = machine.cores if _is_worth_threads(loop, works) else 1
+    options = [(_inner_cost(works, axes, native, helpers), None)]
     for axis in axes:
-        options.append((_lane_cost(works, axis, narrowest), axis))
+        cost = _lane_cost(loop, works, axis, native, helpers)
+        options.append((cost, axis))
     best = min(options, key=lambda option: option[0])[1]
     if best is None:
-        plan = _inner_plan(loop, axes, works, machine)
-    else:
-        plan = _lane_plan(loop, best, axes, works, machine)
-    return plan
+        return _inner_plan(loop, axes, works, machine)
+    return _lane_plan(loop, best, axes, works, machine)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +74,10 @@ class Merged:
 
     def holds(self, var: Any) -> bool:
         return isinstance(var, Var) and var in self.parts[-1]
+
+    def last(self, var: Any) -> bool:
+        """Whether a value's last dimension lies along this axis."""
+        return self.parts[-1][var] == (len(var.aval.shape) - 1,)
 
 
 def _size(axis: Axis) -> int:
@@ -109,28 +119,36 @@ def _adjacent(a: Axis, b: Axis) -> bool:
     return a.keys() == b.keys() and all(b[v][0] == a[v][0] + 1 for v in a)
 
 
-def _lane_cost(works: list[Work], axis: Merged, native: int) -> float:
-    """Vector operations of a step, all tiles together, vectors along `axis`."""
+def _lane_cost(
+    loop: Loop, works: list[Work], axis: Merged, native: int, helpers: int
+) -> float:
+    """Vector operations of a step for one thread, vectors along `axis`."""
     width = power_below(min(native, axis.size))
-    tiles = -(-axis.size // width)
+    vectors = -(-axis.size // width)
+    rounds = -(-vectors // helpers)
     cost = 0.0
     for work in works:
         if any(axis.holds(v) for v in [*work.eqn.outvars, *work.eqn.invars]):
-            cost += work.operations / axis.size * tiles
-        else:
-            cost += work.operations * tiles
-    return cost
+            cost += work.operations / axis.size * rounds
+        else:  # the same for every lane: once for each thread
+            cost += work.operations
+    return cost + TRANSPOSE * sum(
+        prod(v.aval.shape) for v in stacked(loop) if axis.holds(v) and not axis.last(v)
+    )
 
 
-def _inner_cost(works: list[Work], native: int) -> float:
+def _inner_cost(
+    works: list[Work], axes: list[Merged], native: int, helpers: int
+) -> float:
     """Vector operations of a step, vectors along each operation's last dimension."""
     cost = 0.0
     for work in works:
         shape = operand_of(work.eqn).aval.shape
         n = shape[-1] if shape else 1
-        vectors = sum(1 for _ in _widths(n, native)) if n else 1
-        cost += work.operations * vectors / max(n, 1) * 1.05
-    return cost
+        vectors = len(_widths(n, native)) if n else 1
+        cost += work.operations * vectors / max(n, 1) * INNER
+    cut = _cut(works, axes, helpers)
+    return cost if cut is None else cost * (_share(works, cut) / helpers + 0.1)
 
 
 def _widths(n: int, width: int) -> list[int]:
@@ -181,18 +199,23 @@ def _is_worth_threads(loop: Loop, works: list[Work]) -> bool:
 def _inner_plan(
     loop: Loop, axes: list[Merged], works: list[Work], machine: Machine
 ) -> Plan:
-    native = machine.vector_bytes // 4
     threads = _is_worth_threads(loop, works)
     lanes: list[Lane] = []
     lane_of: dict[Var, dict[int, Lane]] = {}
-    pieces = machine.cores
+    if threads and (group := _cut(works, axes, machine.cores)):
+        lane = Lane(group.size, group.size // machine.cores, False)
+        _assign(lane_of, lanes, group, lane)
+    width = machine.vector_bytes // 4
+    return _finish(loop, lanes, lane_of, width, threads)
+
+
+def _cut(works: list[Work], axes: list[Merged], pieces: int) -> Merged | None:
+    """The lane axis that is cut into a piece for each thread, if one is worth it."""
     for group in axes:
-        shared = _share(works, group)
         fits = len(group.parts) == 1 and group.size % pieces == 0
-        if threads and not lanes and fits and pieces > 1 and shared > ALONE:
-            lane = Lane(group.size, group.size // pieces, False)
-            _assign(lane_of, lanes, group, lane)
-    return _finish(loop, lanes, lane_of, native, threads)
+        if fits and pieces > 1 and _share(works, group) > ALONE:
+            return group
+    return None
 
 
 def _share(works: list[Work], axis: Merged) -> float:

@@ -55,7 +55,7 @@ def tile_shape(
     width = native * multiple
     vectors = -(-size // width)
     carry = sum(_bytes(v, size) for v in _carries(loop) if laned(v))
-    streams = [v for v in _stacked(loop) if laned(v)]
+    streams = [v for v in stacked(loop) if laned(v)]
     widest = max((_bytes(v, size) for v in streams), default=4)
     row = min(ROW_CARRY // max(carry, 1), ROW_BYTES // max(widest, 1))
     blocks = max(1, min(-(-vectors // threads), row // width))
@@ -77,14 +77,15 @@ def _carries(loop: Loop) -> list[Any]:
     return invars[loop.num_consts : loop.num_consts + loop.num_carry]
 
 
-def _stacked(loop: Loop) -> list[Any]:
+def stacked(loop: Loop) -> list[Any]:
+    """What a step reads of xs and writes of ys."""
     jaxpr = loop.body.jaxpr
     xs = jaxpr.invars[loop.num_consts + loop.num_carry :]
     return [*xs, *jaxpr.outvars[loop.num_carry :]]
 
 
 def _streams(loop: Loop, laned: Any) -> bool:
-    return any(laned(v) for v in _stacked(loop))
+    return any(laned(v) for v in stacked(loop))
 
 
 def pressure(loop: Loop, size: int, laned: Any) -> int:
