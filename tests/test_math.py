@@ -271,6 +271,8 @@ def test_scalars_and_vectors_agree(name: str, dtype: Any):
 @pytest.mark.parametrize("name", sorted(set(FUNCTIONS) - {"log2"}))
 def test_edges_are_those_of_xla(name: str, dtype: Any):
     edges = np.array(EDGES, dtype)
+    if name == "digamma":
+        edges = edges[edges != 0]  # JAX 0.10 had NaN there
     inputs = (edges,)
     if name in BINARY:
         inputs = tuple(x.ravel() for x in np.meshgrid(edges, edges))
@@ -282,6 +284,12 @@ def test_edges_are_those_of_xla(name: str, dtype: Any):
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
     zero = want == 0
     np.testing.assert_array_equal(np.signbit(got[zero]), np.signbit(want[zero]))
+
+
+@pytest.mark.parametrize("dtype", [SINGLE, DOUBLE])
+def test_digamma_of_zero_is_minus_infinity(dtype: Any):
+    zeros = np.array([0.0, -0.0], dtype)
+    assert np.all(compiled("digamma", dtype, dtype, 8)(zeros) == -math.inf)
 
 
 @pytest.mark.parametrize("dtype", [SINGLE, DOUBLE])

@@ -8,6 +8,7 @@ its division is cheaper than the twenty terms the polynomial would take.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from onescan.emit.math.coefficients import LN2, LOG
 from onescan.emit.math.types import (
@@ -36,13 +37,13 @@ def small_to_float(n: Lane, like: Lane, subtract: int) -> Lane:
     return (n | like.like(base).bits()).as_float(like) - (base + subtract)
 
 
-def log1p_tail(f: Lane) -> Lane:
-    """log(1 + f) - f for 1 + f in [sqrt(1/2), sqrt(2))."""
+def log1p_tail(f: Lane, series: Sequence[float] = LOG[64]) -> Lane:
+    """log(1 + f) - f for 1 + f in [sqrt(1/2), sqrt(2)); the series is for float64."""
     half_square = (f * f) * 0.5
     if f.format is DOUBLE:
         s = f / (f + 2.0)
         z = s * s
-        return s * fma(z, poly(z, LOG[64]), half_square) - half_square
+        return s * fma(z, poly(z, series), half_square) - half_square
     return fma(f * (f * f), poly(f, LOG[32]), -half_square)
 
 
@@ -58,17 +59,19 @@ def normalise(x: Lane) -> tuple[Lane, Lane]:
     return scaled, select(subnormal, x.like(-shift), 0.0)
 
 
-def decompose(scaled: Lane, shift: Lane) -> tuple[Lane, Lane]:
+def decompose(scaled: Lane, shift: Lane | float) -> tuple[Lane, Lane]:
     """e as a float, and f = m - 1, for a normalised number."""
     biased, m = split_exponent(scaled)
     return small_to_float(biased, scaled, scaled.format.bias) + shift, m - 1.0
 
 
-def log_normal(scaled: Lane, shift: Lane) -> Lane:
+def log_normal(
+    scaled: Lane, shift: Lane | float, series: Sequence[float] = LOG[64]
+) -> Lane:
     """log of a finite x > 0, given normalised."""
     high, low = LN2[scaled.format.bits]
     e, f = decompose(scaled, shift)
-    return fma(e, high, f + fma(e, low, log1p_tail(f)))
+    return fma(e, high, f + fma(e, low, log1p_tail(f, series)))
 
 
 def log_edges(x: Lane, scaled: Lane, y: Lane) -> Lane:

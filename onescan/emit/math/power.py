@@ -11,12 +11,18 @@ import math
 
 from llvmlite import ir
 
-from onescan.emit.math.coefficients import ATANH_TAIL, LN2
-from onescan.emit.math.exponential import exp_sum
+from onescan.emit.math.coefficients import (
+    ATANH_TAIL,
+    EXP_FOR_SINGLE,
+    LN2,
+    LOG_FOR_SINGLE,
+)
+from onescan.emit.math.exponential import exp_sum, power_of_two, reduce_exp
 from onescan.emit.math.logarithm import decompose, log_edges, log_normal, normalise
 from onescan.emit.math.types import (
     DOUBLE,
     Lane,
+    clamp,
     elementary,
     fast_two_sum,
     fma,
@@ -57,6 +63,13 @@ def _log_pair(x: Lane, shift: Lane) -> tuple[Lane, Lane]:
     return fast_two_sum(high, low + fma(e, ln2_low, half_low + half_low))
 
 
+def _exp_for_single(x: Lane) -> Lane:
+    """exp in float64, to some 34 bits; infinite and zero where float32 is."""
+    n, r, _ = reduce_exp(clamp(x, -110.0, 100.0))
+    y = fma(r * r, poly(r, EXP_FOR_SINGLE[64]), r) + 1.0
+    return y * power_of_two(n, x)
+
+
 def _is_integer(x: Lane) -> Lane:
     """Whether |x| is one; true for infinity, x must not be negative."""
     big = 2.0**x.format.mantissa
@@ -76,10 +89,14 @@ def pow(x: Lane, y: Lane) -> Lane:
     else:
         # As float64 every float32 is a normal number.
         scaled = size.to(ir.DoubleType())
-        log = log_edges(scaled, scaled, log_normal(scaled, scaled.like(0.0)))
+        log = log_normal(scaled, 0.0, LOG_FOR_SINGLE[64])
+        log = log_edges(scaled, scaled, log)
         product, low = y.to(ir.DoubleType()) * log, None
     product = select(size.equals(1.0) & ~y.is_nan(), 0.0, product)
-    result = exp_sum(product, low).to(x.element)
+    if low is None:
+        result = _exp_for_single(product).to(x.element)
+    else:
+        result = exp_sum(product, low)
 
     exponent = y.abs()
     integer = _is_integer(exponent)
