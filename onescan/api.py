@@ -76,8 +76,8 @@ def scan(
     try:
         with call, compat.marked():
             return jax.lax.scan(body_of(f), init, xs, steps, reverse, unroll)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError):
         forget(f)
-        if call.trouble is None or error is call.raised:
+        if call.trouble is None:
             raise
         raise ScanTypeError(call.trouble) from None

@@ -30,7 +30,6 @@ class Call:
 
     f: Function
     traces: int = 0
-    raised: BaseException | None = None  # by the function itself
     trouble: str | None = None  # why JAX will refuse what the function returned
     _token: Token[Call] | None = field(default=None, repr=False)
 
@@ -66,12 +65,8 @@ class Body:
         call = _in_progress.get()
         call.traces += 1
         call.trouble = None
-        try:
-            with compat.unmarked():
-                result = call.f(carry, x)
-        except BaseException as error:
-            call.raised = error
-            raise
+        with compat.unmarked():
+            result = call.f(carry, x)  # what it raises itself is no trouble of ours
         call.trouble = trouble_with(carry, result, call.f, first=call.traces == 1)
         return result
 

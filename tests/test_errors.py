@@ -113,6 +113,27 @@ class TestCarry:
         error = error_of_both(f, 0, jnp.zeros((5, 3)))
         assert "carry goes in as float32[] and comes out as float32[3]." in str(error)
 
+    def test_a_python_float_does_not_become_an_integer(self):
+        def f(c, x):
+            return x, None
+
+        error = error_of_both(f, 0.5, jnp.arange(3))
+        assert "carry goes in as float32[] and comes out as int32[]." in str(error)
+
+    def test_a_promotion_that_makes_another_one_necessary(self):
+        """JAX promotes Python numbers once, by what the first trace returns."""
+
+        def f(c, x):
+            a, b = c
+            return (a * 1.5, b + a), None
+
+        error = error_of_both(f, (0, 0), length=2)
+        assert str(error).splitlines()[1:] == [
+            "  carry[1] goes in as int32[] and comes out as float32[]. Return "
+            "carry[1].astype(jnp.int32) from f, or start from "
+            "jnp.asarray(init[1], jnp.float32)."
+        ]
+
     def test_shape_that_grows(self):
         def f(c, x):
             return {"seen": jnp.append(c["seen"], x)}, None
@@ -321,15 +342,15 @@ class TestOwnErrors:
         assert error.value is mine
 
     def test_raised_after_promotion(self):
-        """The first trace differs in dtype, the second raises."""
+        """The first trace changes the carry, the second raises."""
 
         def f(c, x):
-            if c.dtype == jnp.float32:
+            if c[0].dtype == jnp.float32:
                 raise TypeError("mine")
-            return c * 1.5, None
+            return (c[0] * 1.5, c[1] * 1.5), None
 
         with pytest.raises(TypeError, match=r"^mine"):
-            onescan.scan(f, 0, length=2)
+            onescan.scan(f, (0, jnp.int32(0)), length=2)
 
     def test_wrong_number_of_arguments(self):
         def f(c):

@@ -30,8 +30,8 @@ def check(a, b):
 PROGRAMS = {
     "shard_map": """
 specs = (P("i"), P(None, "i"))
-run = jax.shard_map(ours, mesh=mesh, in_specs=specs, out_specs=specs)
-check(jax.jit(run)(h, xs), stock(h, xs))
+sharded = jax.shard_map(ours, mesh=mesh, in_specs=specs, out_specs=specs)
+check(jax.jit(sharded)(h, xs), stock(h, xs))
 """,
     "shard_map and grad": """
 def value(f):
