@@ -20,7 +20,7 @@ from llvmlite import ir
 from onescan.emit import elementwise as el
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, Vec, add
-from onescan.emit.emitter import Emitter
+from onescan.emit.emitter import SHORTEST, Emitter
 from onescan.emit.reduce import KINDS, _join
 
 #: registers that a block of results may take, and results that may share a pull
@@ -74,7 +74,7 @@ class _Product:
         return self.target
 
     def _long_enough(self, shape: tuple[int, ...]) -> bool:
-        return bool(shape) and shape[-1] > 1
+        return bool(shape) and shape[-1] >= SHORTEST
 
     def _lengthwise(self) -> bool:
         """Whether vectors lie better along the contraction than the result."""

@@ -7,7 +7,7 @@ that is only addressed by constants in registers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import product
 from math import prod
@@ -17,13 +17,15 @@ import numpy as np
 from llvmlite import ir
 
 from onescan.emit import types as ty
-from onescan.emit.arrays import Array, At, Index, Memory, Vec
+from onescan.emit.arrays import Array, At, Index, Memory, Vec, add, scale
 from onescan.plan.plan import Lane, Plan
 
 #: a nest of loops with at most this many iterations, and about this many operations
 #: in all of them, is unrolled
 UNROLL = 16
 UNROLLED_OPERATIONS = 160
+#: fewer positions than this are done one by one: shuffles would cost more
+SHORTEST = 4
 #: elementwise values dearer than this (in operations) are not computed twice
 CHEAP = 1
 
@@ -114,45 +116,77 @@ class Emitter:
         The vector lies along the vector lane if there is one, else along
         dimension `vector` (None: no vectors there, -1: the last).
         """
+        for counts, place in self._segments(shape, lanes, vector):
+            self.for_each(counts, lambda index, place=place: body(place(index)), cost)
+
+    def nest_in_groups(
+        self,
+        shape: tuple[int, ...],
+        lanes: tuple[Lane | None, ...],
+        body: Callable[[list[tuple[Index, ...]]], None],
+        vector: int | None = -1,
+        most: int = 4,
+    ) -> None:
+        """As `nest`, with up to `most` neighbours at once, to hide latencies."""
+        for counts, place in self._segments(shape, lanes, vector):
+            *outer, last = counts or (1,)
+            size = min(most, last)
+
+            def visit(index: Any, first: int, size: int, place: Any = place) -> None:
+                *front, block = index
+                base = add(self.b, scale(self.b, block, size), first)
+                group = [(*front, add(self.b, base, k)) for k in range(size)]
+                body([place(i) if counts else place(()) for i in group])
+
+            whole = last - last % size
+            self.for_each(
+                [*outer, whole // size],
+                lambda index, size=size, visit=visit: visit(index, 0, size),
+                most,
+            )
+            if whole < last:
+                self.for_each(
+                    [*outer, 1],
+                    lambda index, visit=visit, whole=whole, last=last: visit(
+                        index, whole, last - whole
+                    ),
+                    most,
+                )
+
+    def _segments(
+        self,
+        shape: tuple[int, ...],
+        lanes: tuple[Lane | None, ...],
+        vector: int | None,
+    ) -> Iterator[tuple[list[int], Callable[[Any], tuple[Index, ...]]]]:
+        """Loop counts, and from loop indices to an index, for each vector width."""
         if 0 in shape:
             return
         held = next((i for i, l in enumerate(lanes) if l and l.vector), None)
         if held is not None:
-            rest = [n if i != held else 1 for i, n in enumerate(shape)]
             vec = Vec(0, shape[held])
-            self.for_each(
-                rest,
-                lambda index: body((*index[:held], vec, *index[held + 1 :])),
-                cost,
-            )
+            rest = [*shape[:held], *shape[held + 1 :]]
+            yield rest, lambda index: (*index[:held], vec, *index[held:])
             return
         if not shape or self.plan.width < 2 or vector is None:
-            self.for_each(shape, body, cost)
+            yield list(shape), lambda index: tuple(index)
             return
-        along = vector % len(shape)
-        n = shape[along]
-        start = 0
-        for width in self.widths(n):
-            count = (n - start) // width
-            rest = [*shape[:along], *shape[along + 1 :], count]
+        along, start = vector % len(shape), 0
+        for width in self.widths(shape[along]):
+            count = (shape[along] - start) // width
 
-            def visit(index: Any, start: int = start, width: int = width) -> None:
+            def place(index: Any, start: int = start, width: int = width) -> Any:
                 *outer, block = index
-                base: Index
-                if isinstance(block, int):
-                    base = start + block * width
-                else:
-                    step = self.b.mul(block, ir.Constant(ty.I64, width))
-                    base = self.b.add(step, ir.Constant(ty.I64, start))
-                place = Vec(base, width) if width > 1 else base
-                body((*outer[:along], place, *outer[along:]))
+                base = add(self.b, scale(self.b, block, width), start)
+                part = Vec(base, width) if width > 1 else base  # type: ignore[arg-type]
+                return (*outer[:along], part, *outer[along:])
 
-            self.for_each(rest, visit, cost)
+            yield [*shape[:along], *shape[along + 1 :], count], place
             start += count * width
 
     def widths(self, n: int) -> list[int]:
         """Vector widths that cover n positions, widest first."""
-        width, found = self.plan.width, []
+        width, found = self.plan.width if n >= SHORTEST else 1, []
         while n:
             if n >= width:
                 found.append(width)

@@ -1,9 +1,9 @@
 """Reductions, cumulative operations, argmax and sort.
 
-A reduction runs over its own axes in order, so that its result does not depend
-on vectors or threads, with one exception that is as fixed: where the kernel's
-vectors lie along the reduced last dimension, partial results are kept for each
-vector position and joined pairwise at the end.
+The order of a reduction is fixed by the shapes and the plan, never by threads:
+up to four partial results take turns along the last reduced dimension and are
+joined pairwise at the end; where the kernel's vectors lie along that dimension,
+so are the positions of the vector.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from llvmlite import ir
 
 from onescan.emit import elementwise as el
 from onescan.emit import types as ty
-from onescan.emit.arrays import Array, Index, Vec
+from onescan.emit.arrays import Array, Index, Vec, add, scale
 from onescan.emit.emitter import Emitter
 
 Combine = Callable[[ir.IRBuilder, Any, ir.Value, ir.Value], ir.Value]
@@ -78,29 +78,35 @@ def reduction(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
         kept, gone = iter(index), iter(reduced)
         return tuple(next(gone) if i in axes else next(kept) for i in range(rank))
 
-    def visit(index: tuple[Index, ...]) -> None:
-        sizes = [x.shape[i] for i in axes]
-        width = _index_width(index)
+    sizes = [x.shape[i] for i in axes]
+
+    def visit(places: list[tuple[Index, ...]]) -> None:
+        width = _index_width(places[0])
         if not lengthwise:
-            pull = lambda reduced: x.at(full(index, reduced))
-            total = accumulate(e, sizes, pull, combine, dtype, start, width)
+            pulls = [lambda r, i=i: x.at(full(i, r)) for i in places]
+            totals = accumulate(e, sizes, pulls, combine, dtype, start, width)
         else:
-            total = start
-            begin = 0
+            totals, begin = [start] * len(places), 0
             for w in e.widths(sizes[-1]):
                 count = (sizes[-1] - begin) // w
-
-                def pull(reduced: Any, begin: int = begin, w: int = w) -> ir.Value:
-                    return x.at(full(index, (*reduced[:-1], _block(e, reduced, begin, w))))
-
-                part = accumulate(
-                    e, [*sizes[:-1], count], pull, combine, dtype, start, w if w > 1 else 0
+                pulls = [
+                    lambda r, i=i, begin=begin, w=w: x.at(
+                        full(i, (*r[:-1], _block(e, r, begin, w)))
+                    )
+                    for i in places
+                ]
+                parts = accumulate(
+                    e, [*sizes[:-1], count], pulls, combine, dtype, start, w * (w > 1)
                 )
-                total = combine(e.b, dtype, total, _join(e, part, combine, dtype))
+                totals = [
+                    combine(e.b, dtype, total, _join(e, part, combine, dtype))
+                    for total, part in zip(totals, parts, strict=True)
+                ]
                 begin += count * w
-        memory.store(e.b, index, el.rounded(e.b, total, dtype))
+        for index, total in zip(places, totals, strict=True):
+            memory.store(e.b, index, el.rounded(e.b, total, dtype))
 
-    e.nest(target.shape, target.lanes, visit, None if lengthwise else -1)
+    e.nest_in_groups(target.shape, target.lanes, visit, None if lengthwise else -1)
     return [target]
 
 
@@ -141,25 +147,49 @@ def _join(e: Emitter, value: ir.Value, combine: Combine, dtype: Any) -> ir.Value
 def accumulate(
     e: Emitter,
     sizes: list[int],
-    pull: Callable[[tuple[Index, ...]], ir.Value],
+    pulls: list[Callable[[tuple[Index, ...]], ir.Value]],
     combine: Combine,
     dtype: Any,
     start: ir.Value,
     width: int,
-) -> ir.Value:
-    """Combine `pull(index)` over every index below `sizes`, in order."""
+) -> list[ir.Value]:
+    """For each pull, combine `pull(index)` over every index below `sizes`.
+
+    A few partial results take turns, so that no step waits for the one before it.
+    """
+    if 0 in sizes or not sizes:
+        values = [start] * len(pulls) if sizes else [pull(()) for pull in pulls]
+        return [ty.splat(e.b, value, width) for value in values]
+    *outer, n = sizes
+    turns = next(k for k in (4, 2, 1) if k * len(pulls) <= 4 and n >= 2 * k or k == 1)
     kind = ty.with_width(ty.register_type(dtype), width)
-    cell = e.entry.alloca(kind)
-    e.b.store(ty.splat(e.b, start, width), cell)
+    cells = [[e.entry.alloca(kind) for _ in range(turns)] for _ in pulls]
+    for cell in sum(cells, []):
+        e.b.store(ty.splat(e.b, start, width), cell)
+
+    def take(index: tuple[Index, ...], turn: int) -> None:
+        for pull, partials in zip(pulls, cells, strict=True):
+            value = ty.splat(e.b, pull(index), width)
+            held = e.b.load(partials[turn])
+            e.b.store(combine(e.b, dtype, held, value), partials[turn])
 
     def visit(index: tuple[Index, ...]) -> None:
-        held = e.b.load(cell)
-        value = ty.splat(e.b, pull(index), width)
-        e.b.store(combine(e.b, dtype, held, value), cell)
+        *front, block = index
+        for turn in range(turns):
+            take((*front, add(e.b, scale(e.b, block, turns), turn)), turn)
 
-    if 0 not in sizes:
-        e.for_each(sizes, visit)
-    return e.b.load(cell)
+    e.for_each([*outer, n // turns], visit, turns)
+    for k in range(n - n % turns, n):
+        e.for_each(outer, lambda index, k=k: take((*index, k), k % turns))
+    results = []
+    for partials in cells:
+        values = [e.b.load(cell) for cell in partials]
+        while len(values) > 1:
+            half = len(values) // 2
+            pairs = zip(values[:half], values[half:], strict=True)
+            values = [combine(e.b, dtype, x, y) for x, y in pairs]
+        results.append(values[0])
+    return results
 
 
 def arg_extreme(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
