@@ -5,6 +5,7 @@ No other file imports `jax._src` or asks which JAX this is.
 
 from __future__ import annotations
 
+import linecache
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,6 +22,11 @@ from jax.extend.core.primitives import scan_p
 from jax.interpreters import mlir
 
 from onescan.loop import Loop
+
+try:  # JAX 0.11 and later
+    from jax._src import flattree
+except ImportError:
+    flattree = None
 
 MARK = "onescan"
 
@@ -161,3 +167,31 @@ def source_of(eqn: Any) -> str:
     if frame is None:
         return "an unknown line"
     return f"{Path(frame.file_name).name}:{frame.start_line}"
+
+
+def expression_of(eqn: Any) -> str:
+    """The user's expression that made an equation: "x @ W, rnn.py:31"."""
+    frame = source_info_util.user_frame(eqn.source_info.traceback)
+    where = source_of(eqn)
+    if frame is None or frame.start_line != frame.end_line:
+        return where
+    line = linecache.getline(frame.file_name, frame.start_line)
+    text = line[frame.start_column : frame.end_column]
+    return f"{text}, {where}" if text else where
+
+
+def scan_params(loop: Loop) -> dict[str, Any]:
+    """Our `Loop` as JAX's parameters of a scan equation."""
+    params: dict[str, Any] = {
+        "jaxpr": loop.body,
+        "length": loop.length,
+        "reverse": loop.reverse,
+        "unroll": loop.unroll,
+    }
+    if flattree is None:
+        return params | {"num_consts": loop.num_consts, "num_carry": loop.num_carry}
+    nones, pack = flattree.nones, flattree.pack
+    carry = nones(loop.num_carry)
+    ft_in = pack((nones(loop.num_consts), carry, nones(len(loop.x_avals))))
+    ft_out = pack((carry, nones(len(loop.y_avals))))
+    return params | {"ft_in": ft_in, "ft_out": ft_out}

@@ -37,13 +37,15 @@ def lower_scan(ctx: Any, *args: Any, **params: Any) -> Sequence[Any]:
 
     loop = compat.loop_of(params)
     start = time.perf_counter()
-    results = None
+    results = passed = None
     try:
         outcome = _outcome(ctx, loop)
         if isinstance(outcome, Native):
             lower = lower_both if settings.check else _lower_native
             # a copy, because XLA's turn needs a context without traces of ours
             results = lower(ctx.replace(), loop, outcome, args, params)
+        elif outcome.lower is not None:
+            passed = outcome.lower(ctx.replace(), *args)
     except EngineError:  # a loop inside this one, in strict mode
         raise
     except Exception as error:
@@ -59,6 +61,8 @@ def lower_scan(ctx: Any, *args: Any, **params: Any) -> Sequence[Any]:
         raise EngineError(f"{loop} was left to XLA: {outcome.reason}.") from cause
     if first and isinstance(outcome, Failed):
         _warn(loop, outcome)
+    if passed is not None:
+        return passed
     return compat.stock_rule(ctx, *args, **params)
 
 

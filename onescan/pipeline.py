@@ -9,17 +9,20 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from onescan.emit.kernel import build
 from onescan.emit.support import require_supported
 from onescan.loop import LeaveToXla, Loop
+from onescan.passes import PASSES
 from onescan.passes.inline import inline
+from onescan.passes.split import improved
 from onescan.plan.choose import Machine, choose
 from onescan.plan.plan import Plan
 from onescan.runtime import compiler
 from onescan.runtime.cpu import Kernel, lowering, register
+from onescan.surround import chunk_of, stock, surrounded
 
 
 @dataclass(frozen=True)
@@ -28,30 +31,53 @@ class Native:
 
     lower: Callable[..., Sequence[Any]]
     passes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what they did
 
 
 @dataclass(frozen=True)
 class Left:
-    """A loop left to XLA, and the reason in one sentence."""
+    """A loop left to XLA, and the reason in one sentence.
+
+    `lower`, where there is one, gives XLA what the passes made of it.
+    """
 
     reason: str
     passes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    lower: Callable[..., Sequence[Any]] | None = None
 
 
 def compile_loop(loop: Loop, platform: str) -> Native | Left:
     """Decide about one loop, and compile it if it is ours."""
-    if platform != "cpu":
-        return Left(f"there is no native engine for {platform} yet")
     if loop.length == 0:
         return Left("the loop has no steps")
+    loop = inline(loop)
+    splits = improved(loop, PASSES)
+    done = {
+        "passes": tuple(dict.fromkeys(split.name for split in splits)),
+        "notes": tuple(note for split in splits for note in split.notes),
+    }
+    if not splits:
+        try:
+            return Native(native(platform, loop))
+        except LeaveToXla as reason:
+            return Left(str(reason))
+    steps = chunk_of(loop, splits)
     try:
-        loop = inline(loop)
-        require_supported(loop)
-        plan = choose(loop, host())
-        kernel = kernel_of(plan)
-        return Native(call_of(plan, register(kernel)))
+        return Native(surrounded(loop, partial(native, platform), steps), **done)
     except LeaveToXla as reason:
+        if any(split.name != "simplify" for split in splits):
+            return Left(str(reason), **done, lower=surrounded(loop, stock, steps))
         return Left(str(reason))
+
+
+def native(platform: str, loop: Loop) -> Callable[..., Sequence[Any]]:
+    """The loop as one kernel, and how the program calls it."""
+    if platform != "cpu":
+        raise LeaveToXla(f"there is no native engine for {platform} yet")
+    require_supported(loop)
+    plan = choose(loop, host())
+    return call_of(plan, register(kernel_of(plan)))
 
 
 def kernel_of(plan: Plan) -> Kernel:

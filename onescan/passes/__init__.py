@@ -1,0 +1,13 @@
+"""From loop to smaller loop: what does not belong in a loop is taken out of it.
+
+In the order they run.  Accumulators go first, because a product that is only
+summed must not be computed for each step before it is; `simplify` comes before the
+others to show them less, and after them to drop what nobody reads any more.
+"""
+
+from onescan.passes.accumulate import accumulate
+from onescan.passes.hoist import hoist
+from onescan.passes.simplify import simplify
+from onescan.passes.sink import sink
+
+PASSES = (simplify, accumulate, hoist, sink, simplify)

@@ -56,18 +56,23 @@ class Work:
 def work_of(jaxpr: Jaxpr, times: int = 1) -> Iterator[Work]:
     """What each equation does; a while loop is counted as ten rounds."""
     for eqn in jaxpr.eqns:
-        name = eqn.primitive.name
-        if name == "scan":
-            inner = compat.loop_of(eqn.params)
-            yield from work_of(inner.body.jaxpr, times * inner.length)
-        elif name == "while":
-            yield from work_of(eqn.params["body_jaxpr"].jaxpr, times * 10)
-            yield from work_of(eqn.params["cond_jaxpr"].jaxpr, times * 10)
-        elif name == "cond":
-            for branch in eqn.params["branches"]:
-                yield from work_of(branch.jaxpr, times)
-        else:
-            yield Work(eqn, *_cost(eqn), times)
+        yield from work_in(eqn, times)
+
+
+def work_in(eqn: JaxprEqn, times: int = 1) -> Iterator[Work]:
+    """What one equation does, with all that is inside it."""
+    name = eqn.primitive.name
+    if name == "scan":
+        inner = compat.loop_of(eqn.params)
+        yield from work_of(inner.body.jaxpr, times * inner.length)
+    elif name == "while":
+        yield from work_of(eqn.params["body_jaxpr"].jaxpr, times * 10)
+        yield from work_of(eqn.params["cond_jaxpr"].jaxpr, times * 10)
+    elif name == "cond":
+        for branch in eqn.params["branches"]:
+            yield from work_of(branch.jaxpr, times)
+    else:
+        yield Work(eqn, *_cost(eqn), times)
 
 
 def equations(jaxpr: Jaxpr) -> Iterator[JaxprEqn]:

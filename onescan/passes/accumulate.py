@@ -1,0 +1,235 @@
+"""accumulate: carries that are only added to leave the loop.
+
+In goes a loop; out comes one without the carries whose only use is
+``c = c + g_t`` (every weight gradient of a backward loop), and the final value is
+``c + sum_t g_t``, computed after the loop.  The body never reads such a carry
+otherwise, so no other value changes.  Addition is associative and commutative but
+for rounding, so the sum may be taken in any order and the direction of the loop
+does not matter.  The same holds for ``max`` and ``min``, exactly.
+
+Where g_t is a product of two values of the step, the sum over time is one matrix
+product over time and batch (`onescan.passes.totals`), which is what makes the
+gradient of a recurrent network fast.  An accumulator is taken out when that saves
+the loop far more work than what it must now leave behind costs, or when without
+it the steps fall apart into independent lanes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import jax.numpy as jnp
+from jax.extend.core import JaxprEqn, Literal, Var
+
+from onescan import compat
+from onescan.loop import Loop, nbytes
+from onescan.passes.overtime import over_time
+from onescan.passes.split import Parts, Split, Values, parts_of, rebuilt, variables
+from onescan.passes.totals import Totals
+from onescan.passes.worth import (
+    HEAVY_SUM,
+    PER_ELEMENT,
+    described,
+    elements,
+    operations,
+)
+from onescan.plan.lanes import lane_axes
+
+#: times as many independent lanes that make an accumulator worth taking out
+MORE_LANES = 8
+
+KINDS = {"add": "sum", "add_any": "sum", "sub": "sum", "max": "max", "min": "min"}
+
+
+@dataclass(frozen=True, eq=False)
+class Accumulator:
+    """A carry that only collects: ``c = add(add(c, g1), g2)``."""
+
+    place: int  # among the carries
+    kind: str  # sum, max or min
+    chain: tuple[JaxprEqn, ...]  # the equations from the old carry to the new
+    terms: tuple[Any, ...]  # what each of them adds
+
+    def final(self, init: Any, totals: list[Any]) -> Any:
+        """The last value of the carry."""
+        for eqn, term, total in zip(self.chain, self.terms, totals, strict=True):
+            given = [total if v is term else init for v in eqn.invars]
+            init = compat.bind(eqn, given)[0]
+        return init
+
+
+def accumulate(loop: Loop) -> Split | None:
+    """Take out the accumulators that are worth it."""
+    parts = parts_of(loop)
+    found = _accumulators(parts)
+    if not found:
+        return None
+    totals = Totals(parts, parts.ys)
+    taken = _worthwhile(found, totals)
+    taken += _blocking(loop, parts, found, taken, totals)
+    if not taken:
+        return None
+    taken.sort(key=lambda a: a.place)
+    kept = _kept(parts, taken)
+    ys = set(variables(parts.ys))
+    new = tuple(v for v in _in_order(parts, totals.left) if v not in ys)
+
+    def after(args: Values, results: Values) -> Values:
+        consts, init, xs = parts.split(args)
+        finals = dict(zip(kept, results[: len(kept)], strict=True))
+        stacks = results[len(kept) :]
+        fixed = dict(zip(parts.consts, consts, strict=True))
+        stacked = dict(zip(parts.xs, xs, strict=True))
+        for v, stack in zip([*parts.ys, *new], stacks, strict=True):
+            if isinstance(v, Var):
+                stacked[v] = stack
+        total = totals.evaluator(fixed, stacked, loop.length)
+
+        def reduced(a: Accumulator, term: Any) -> Any:
+            if a.kind == "sum":
+                return total(term)
+            (rows,) = over_time(parts.eqns, fixed, stacked, [term], loop.length)
+            return (jnp.max if a.kind == "max" else jnp.min)(rows, axis=0)
+
+        for a in taken:
+            collected = [reduced(a, term) for term in a.terms]
+            finals[a.place] = a.final(init[a.place], collected)
+        ordered = [finals[i] for i in range(len(parts.carry))]
+        return [*ordered, *stacks[: len(parts.ys)]]
+
+    def before(args: Values) -> Values:
+        consts, carry, xs = parts.split(args)
+        return [*consts, *(carry[i] for i in kept), *xs]
+
+    return Split(
+        name="accumulate",
+        loop=rebuilt(loop, _without(parts, kept, new)),
+        before=before,
+        after=after,
+        notes=_notes(loop, taken, totals),
+        extra=nbytes([v.aval for v in new]),
+    )
+
+
+def _without(parts: Parts, kept: list[int], new: tuple[Var, ...]) -> Parts:
+    return parts.replace(
+        carry=tuple(parts.carry[i] for i in kept),
+        new_carry=tuple(parts.new_carry[i] for i in kept),
+        ys=(*parts.ys, *new),
+    )
+
+
+def _in_order(parts: Parts, wanted: set[Var]) -> list[Var]:
+    made = [v for eqn in parts.eqns for v in eqn.outvars]
+    return [v for v in (*parts.carry, *made) if v in wanted]
+
+
+def _accumulators(parts: Parts) -> list[Accumulator]:
+    readers: dict[Var, list[JaxprEqn]] = {}
+    for eqn in parts.eqns:
+        for v in eqn.invars:
+            if isinstance(v, Var):
+                readers.setdefault(v, []).append(eqn)
+    leaving = Counter(v for v in parts.results if isinstance(v, Var))
+    found = []
+    for place, (old, new) in enumerate(zip(parts.carry, parts.new_carry, strict=True)):
+        chain, terms, v = [], [], old
+        while v is not new:
+            eqn = readers.get(v, [None])[0]
+            if eqn is None or len(readers[v]) > 1 or leaving[v] or not _adds(eqn, v):
+                break
+            chain.append(eqn)
+            terms.append(next(x for x in eqn.invars if x is not v))
+            (v,) = eqn.outvars
+        kinds = {KINDS[eqn.primitive.name] for eqn in chain}
+        ends = v is new and leaving[v] == 1 and v not in readers
+        if ends and len(kinds) == 1 and not any(isinstance(t, Literal) for t in terms):
+            found.append(Accumulator(place, *kinds, tuple(chain), tuple(terms)))
+    return found
+
+
+def _adds(eqn: JaxprEqn, v: Var) -> bool:
+    """Whether an equation adds something to `v`."""
+    name = eqn.primitive.name
+    if name not in KINDS or (name == "sub" and eqn.invars[0] is not v):
+        return False
+    same = eqn.outvars[0].aval.shape == v.aval.shape
+    return same and v.aval.dtype != bool
+
+
+def _worthwhile(found: list[Accumulator], totals: Totals) -> list[Accumulator]:
+    """Those that save work; what one leaves behind may be what another needs."""
+    taken: list[Accumulator] = []
+    changed = True
+    while changed:
+        changed = False
+        for a in found:
+            if a in taken:
+                continue
+            missing = _missing(a, totals)
+            path = {id(e): e for t in a.terms for e in _path(a, t, totals)}
+            gain = sum(map(operations, [*path.values(), *a.chain]))
+            if gain >= max(HEAVY_SUM, PER_ELEMENT * elements(missing)):
+                totals.leave(missing)
+                taken.append(a)
+                changed = True
+    return taken
+
+
+def _missing(a: Accumulator, totals: Totals, through_sums: bool = False) -> set[Var]:
+    if a.kind == "sum":
+        return set().union(*(totals.missing(t, through_sums) for t in a.terms))
+    return {t for t in a.terms if not totals.is_ready(t)}
+
+
+def _path(a: Accumulator, term: Any, totals: Totals) -> list[JaxprEqn]:
+    return totals.path(term) if a.kind == "sum" else []
+
+
+def _blocking(
+    loop: Loop,
+    parts: Parts,
+    found: list[Accumulator],
+    taken: list[Accumulator],
+    totals: Totals,
+) -> list[Accumulator]:
+    """Those that keep the lanes of the loop together, if there are any."""
+    rest = [a for a in found if a not in taken and a.kind == "sum"]
+    if not rest:
+        return []
+    new = set().union(*(_missing(a, totals, through_sums=True) for a in rest))
+    with_them = _without(parts, _kept(parts, taken), tuple(totals.left))
+    left = (*totals.left, *new)
+    without = _without(parts, _kept(parts, [*taken, *rest]), left)
+    if _lanes(rebuilt(loop, without)) < MORE_LANES * _lanes(rebuilt(loop, with_them)):
+        return []
+    totals.leave(new)
+    return rest
+
+
+def _kept(parts: Parts, taken: list[Accumulator]) -> list[int]:
+    places = {a.place for a in taken}
+    return [i for i in range(len(parts.carry)) if i not in places]
+
+
+def _lanes(loop: Loop) -> int:
+    """Independent positions, along all lane axes of a loop that has a carry."""
+    if not loop.num_carry:
+        return 0
+    sizes = [next(iter(axis.items())) for axis in lane_axes(loop)]
+    return prod(v.aval.shape[dims[0]] for v, dims in sizes)
+
+
+def _notes(loop: Loop, taken: list[Accumulator], totals: Totals) -> tuple[str, ...]:
+    products = [e for a in taken for t in a.terms for e in totals.products(t)]
+    unique = list({id(e): e for e in products}.values())
+    end = f"over {loop.length} steps into one each"
+    notes = described("accumulated", unique, end)
+    plain = [a for a in taken if not any(map(totals.products, a.terms))]
+    if plain:
+        kinds = ", ".join(sorted({a.kind for a in plain}))
+        notes.append(f"took {len(plain)} accumulators ({kinds}) out of the loop")
+    return tuple(notes)

@@ -1,0 +1,105 @@
+"""hoist: work that does not read the carry is done before the loop.
+
+In goes a loop; out comes one whose body no longer computes
+
+* values that every step computes alike (from constants only): they are computed
+  once and become constants of the loop;
+* heavy values that need this step's x but not the carry, the ``x_t @ W`` of a
+  recurrent network: they are computed for all steps at once, as one matrix
+  product with time as one more row index, and become xs of the loop.
+
+Right, because neither kind can see what the loop has done so far: its operands
+are the loop's own arguments, and equations have no effects.  The loop runs at
+least one step, so nothing is computed that was not computed before.
+
+Cheap values stay: a kernel makes them from what it holds in registers anyway,
+and outside they would have to be stored and loaded for every step.
+"""
+
+from __future__ import annotations
+
+from jax.extend.core import JaxprEqn, Var
+
+from onescan.loop import Loop, nbytes
+from onescan.passes.overtime import Kind, evaluate, kinds_of, over_time
+from onescan.passes.split import (
+    Parts,
+    Split,
+    Values,
+    parts_of,
+    reads,
+    rebuilt,
+    slice_of,
+)
+from onescan.passes.worth import (
+    described,
+    elements,
+    is_heavy,
+    is_movable,
+    operations,
+)
+
+
+def hoist(loop: Loop) -> Split | None:
+    """Take out what needs no carry, if it is worth it."""
+    parts = parts_of(loop)
+    kinds = kinds_of(parts)
+    outside = {v for eqn in parts.eqns if _leaves(eqn, kinds) for v in eqn.outvars}
+    kept = slice_of(parts.eqns, parts.results, {*parts.inputs, *outside})
+    crossing = reads(kept, parts.results) & outside
+    if not crossing:
+        return None
+    made = [v for eqn in parts.eqns for v in eqn.outvars if v in crossing]
+    once = tuple(v for v in made if kinds[v] == "fixed")
+    each = tuple(v for v in made if kinds[v] == "free")
+
+    def before(args: Values) -> Values:
+        consts, carry, xs = parts.split(args)
+        fixed = dict(zip(parts.consts, consts, strict=True))
+        fixed.update(zip(once, evaluate(parts.eqns, fixed, once), strict=True))
+        stacked = dict(zip(parts.xs, xs, strict=True))
+        rows = over_time(parts.eqns, fixed, stacked, each, loop.length)
+        return [*fixed.values(), *carry, *xs, *rows]
+
+    smaller = parts.replace(
+        consts=(*parts.consts, *once), xs=(*parts.xs, *each), eqns=tuple(kept)
+    )
+    return Split(
+        name="hoist",
+        loop=rebuilt(loop, smaller),
+        before=before,
+        after=lambda args, results: results,
+        notes=_notes(loop, parts, kinds, kept),
+        extra=nbytes([v.aval for v in each]),
+    )
+
+
+def _leaves(eqn: JaxprEqn, kinds: dict[Var, Kind]) -> bool:
+    kind = kinds[eqn.outvars[0]] if eqn.outvars else "bound"
+    if kind == "fixed":
+        return not eqn.effects and _is_worth_keeping(eqn)
+    return kind == "free" and is_heavy(eqn) and is_movable(eqn)
+
+
+def _is_worth_keeping(eqn: JaxprEqn) -> bool:
+    """Whether loading a fixed value beats computing it anew: not what only spreads
+    smaller values out."""
+    work, size = operations(eqn), elements(eqn.outvars)
+    spreads = size > max((elements([v]) for v in eqn.invars), default=0)
+    return work > size if spreads else work > 0
+
+
+def _notes(
+    loop: Loop, parts: Parts, kinds: dict[Var, Kind], kept: list[JaxprEqn]
+) -> tuple[str, ...]:
+    inside = set(map(id, kept))
+    gone = [eqn for eqn in parts.eqns if id(eqn) not in inside and eqn.outvars]
+    heavy = [e for e in gone if kinds[e.outvars[0]] == "free" and is_heavy(e)]
+    once = [e for e in gone if kinds[e.outvars[0]] == "fixed" and operations(e)]
+    notes = described("hoisted", heavy, f"over {loop.length} steps")
+    if once:
+        notes.append(
+            f"computed {len(once)} operations that no step changes once instead of "
+            f"{loop.length} times"
+        )
+    return tuple(notes)

@@ -1,0 +1,146 @@
+"""simplify: nothing twice, nothing unused, nothing carried that does not change.
+
+In goes a loop; out comes one in which
+
+* equal equations are one (same primitive, parameters and operands: equations have
+  no effects, so they compute the same value);
+* a carry that every step hands on unchanged is a constant;
+* a y that is an x, a constant, or another y is not stacked again: after the loop
+  it is that x, that constant for every step, or that other y;
+* constants and xs that the body does not read are not passed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+from jax.extend.core import JaxprEqn, Literal, Var
+
+from onescan.loop import Loop
+from onescan.passes.split import (
+    Parts,
+    Split,
+    Values,
+    parts_of,
+    reads,
+    rebuilt,
+    slice_of,
+)
+
+
+def simplify(loop: Loop) -> Split | None:
+    """Make a loop smaller without moving work."""
+    parts = parts_of(loop)
+    merged = _merged(parts)
+    steady = [
+        old is new for old, new in zip(merged.carry, merged.new_carry, strict=True)
+    ]
+    consts = (*merged.consts, *_masked(merged.carry, steady))
+    origin = [_origin(merged, i, consts) for i in range(len(merged.ys))]
+    kept = merged.replace(
+        consts=consts,
+        carry=_masked(merged.carry, [not s for s in steady]),
+        new_carry=_masked(merged.new_carry, [not s for s in steady]),
+        ys=_masked(merged.ys, [o is None for o in origin]),
+    )
+    live = slice_of(kept.eqns, kept.results, kept.inputs)
+    read = reads(live, kept.results)
+    smaller = kept.replace(
+        consts=tuple(v for v in kept.consts if v in read),
+        xs=tuple(v for v in kept.xs if v in read),
+        eqns=tuple(live),
+    )
+    if _size(smaller) == _size(parts):
+        return None
+
+    def before(args: Values) -> Values:
+        given = dict(zip(parts.inputs, args, strict=True))
+        return [given[v] for v in smaller.inputs]
+
+    def after(args: Values, results: Values) -> Values:
+        given = dict(zip(parts.inputs, args, strict=True))
+        rest = iter(results)
+        finals = [
+            given[v] if same else next(rest)
+            for v, same in zip(parts.carry, steady, strict=True)
+        ]
+        stacks = dict(zip(map(id, smaller.ys), rest, strict=True))
+        ys = []
+        for y, source in zip(merged.ys, origin, strict=True):
+            if source is None or source == "y":
+                ys.append(stacks[id(y)])
+            elif source == "x":
+                ys.append(given[y])
+            else:
+                value = jnp.asarray(y.val if isinstance(y, Literal) else given[y])
+                shape = (loop.length, *y.aval.shape)
+                ys.append(jnp.broadcast_to(value.astype(y.aval.dtype), shape))
+        return [*finals, *ys]
+
+    return Split("simplify", rebuilt(loop, smaller), before, after)
+
+
+def _size(parts: Parts) -> tuple[int, int, int]:
+    return len(parts.inputs), len(parts.results), len(parts.eqns)
+
+
+def _masked(values: tuple[Any, ...], mask: list[bool]) -> tuple[Any, ...]:
+    return tuple(v for v, keep in zip(values, mask, strict=True) if keep)
+
+
+def _origin(parts: Parts, i: int, consts: tuple[Var, ...]) -> str | None:
+    """Where a y comes from, if not from the work of the step."""
+    y = parts.ys[i]
+    if isinstance(y, Literal) or y in consts:
+        return "const"
+    if y in parts.xs:
+        return "x"
+    return "y" if any(y is other for other in parts.ys[:i]) else None
+
+
+def _merged(parts: Parts) -> Parts:
+    """The body with equal equations made one."""
+    same: dict[Var, Any] = {}
+    seen: dict[Any, JaxprEqn] = {}
+    eqns = []
+
+    def read(v: Any) -> Any:
+        return v if isinstance(v, Literal) else same.get(v, v)
+
+    for eqn in parts.eqns:
+        eqn = eqn.replace(invars=[read(v) for v in eqn.invars])
+        key = _key(eqn)
+        if key is not None and key in seen:
+            same.update(zip(eqn.outvars, seen[key].outvars, strict=True))
+            continue
+        if key is not None:
+            seen[key] = eqn
+        eqns.append(eqn)
+    return parts.replace(
+        eqns=tuple(eqns),
+        new_carry=tuple(map(read, parts.new_carry)),
+        ys=tuple(map(read, parts.ys)),
+    )
+
+
+def _key(eqn: JaxprEqn) -> Any:
+    """What equal equations have in common; None where that cannot be said."""
+    if eqn.effects:
+        return None
+    operands = tuple(
+        (v.val.tobytes() if hasattr(v.val, "tobytes") else repr(v.val), str(v.aval))
+        if isinstance(v, Literal)
+        else v
+        for v in eqn.invars
+    )
+    key = (
+        eqn.primitive,
+        operands,
+        tuple(sorted(eqn.params.items(), key=lambda p: p[0])),
+    )
+    try:
+        hash(key)
+    except TypeError:
+        return None
+    return key

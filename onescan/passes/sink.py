@@ -1,0 +1,114 @@
+"""sink: heavy work that only feeds ys is done after the loop.
+
+In goes a loop; out comes one whose body no longer computes matrix products that
+no later step needs (a readout, a loss term).  Their operands become ys instead,
+and after the loop the products are computed for all steps at once, with
+everything that follows from them.
+
+Right, because a value the new carry does not depend on cannot reach another step,
+so when it is computed does not matter; and because what the moved equations read
+is left behind by the loop, given to it, or computed from that alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jax.extend.core import JaxprEqn, Var
+
+from onescan.loop import Loop, nbytes
+from onescan.passes.overtime import kinds_of, over_time
+from onescan.passes.split import (
+    Parts,
+    Split,
+    Values,
+    parts_of,
+    rebuilt,
+    slice_of,
+    unchanged,
+    variables,
+)
+from onescan.passes.worth import (
+    PER_ELEMENT,
+    described,
+    elements,
+    is_heavy,
+    is_movable,
+    moves_nothing,
+    operations,
+)
+
+
+def sink(loop: Loop) -> Split | None:
+    """Take out what only feeds ys, if it is worth it."""
+    parts = parts_of(loop)
+    sunk = _sunk(parts)
+    if not sunk:
+        return None
+    made = {v for eqn in sunk for v in eqn.outvars}
+    goes = [isinstance(y, Var) and y in made for y in parts.ys]
+    stays = [y for y, gone in zip(parts.ys, goes, strict=True) if not gone]
+    new = tuple(v for v in _operands(parts, sunk) if not any(v is y for y in stays))
+    heavy = [eqn for eqn in sunk if is_heavy(eqn)]
+    if sum(map(operations, heavy)) < PER_ELEMENT * elements(new):
+        return None
+    left = (*stays, *new)
+
+    def after(args: Values, results: Values) -> Values:
+        consts, _, xs = parts.split(args)
+        finals, stacks = results[: loop.num_carry], results[loop.num_carry :]
+        fixed = dict(zip(parts.consts, consts, strict=True))
+        stacked = dict(zip(parts.xs, xs, strict=True))
+        by_place = zip(left, stacks, strict=True)
+        stacked.update((v, stack) for v, stack in by_place if isinstance(v, Var))
+        wanted = [y for y, gone in zip(parts.ys, goes, strict=True) if gone]
+        rows = iter(over_time(parts.eqns, fixed, stacked, wanted, loop.length))
+        rest = iter(stacks)
+        return [*finals, *(next(rows if gone else rest) for gone in goes)]
+
+    return Split(
+        name="sink",
+        loop=rebuilt(loop, parts.replace(ys=left)),
+        before=unchanged,
+        after=after,
+        notes=tuple(described("sank", heavy, f"below {loop.length} steps")),
+        extra=nbytes([v.aval for v in new]),
+    )
+
+
+def _sunk(parts: Parts) -> list[JaxprEqn]:
+    """The heavy equations that only feed ys, and all that follows from them."""
+    needed = set(map(id, slice_of(parts.eqns, parts.new_carry, parts.inputs)))
+    found: list[JaxprEqn] = []
+    made: set[Any] = set()
+    for eqn in parts.eqns:
+        follows = not made.isdisjoint(variables(eqn.invars))
+        if follows and not is_movable(eqn):
+            return []
+        if id(eqn) not in needed and (follows or is_heavy(eqn)):
+            found.append(eqn)
+            made.update(eqn.outvars)
+    return found
+
+
+def _operands(parts: Parts, sunk: list[JaxprEqn]) -> list[Var]:
+    """What the loop must leave behind for the equations that leave it."""
+    kinds = kinds_of(parts)
+    makers = {v: eqn for eqn in parts.eqns for v in eqn.outvars}
+    inside = {v for eqn in sunk for v in eqn.outvars}
+    found: dict[Var, None] = {}
+
+    def leave(v: Any) -> None:
+        if v in inside or kinds[v] != "bound":
+            return
+        maker = makers.get(v)
+        if maker is not None and moves_nothing(maker):  # its source will do
+            for x in variables(maker.invars):
+                leave(x)
+        else:
+            found[v] = None
+
+    for eqn in sunk:
+        for v in variables(eqn.invars):
+            leave(v)
+    return list(found)

@@ -1,0 +1,211 @@
+"""Sums over time of a body's values, without computing the value at each step.
+
+A sum over all steps goes through every linear operation: the sum of transposes is
+the transpose of the sum, and so on down to
+
+* a product of two values that both change with time: ``sum_t dot(a_t, b_t)`` is
+  one product that contracts time as well;
+* a *ready* value, one that can be had for all steps at once without the loop
+  computing anything new: it needs no carry, or the loop leaves it behind anyway,
+  or it follows elementwise from such values.  Its stack is summed.
+
+`Totals.missing` says what the loop would have to leave behind to make a sum
+possible, `Totals.total` computes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import dtypes
+from jax.extend.core import JaxprEqn, Literal, Var
+
+from onescan import compat
+from onescan.passes.overtime import evaluate, kinds_of, over_time
+from onescan.passes.split import Parts
+from onescan.passes.worth import elements
+from onescan.plan.work import FREE
+from onescan.primitives import ELEMENTWISE
+
+#: linear in all their operands together
+LINEAR = frozenset(
+    """
+    add add_any broadcast_in_dim concatenate copy expand_dims neg reduce_sum reshape
+    rev slice split squeeze sub transpose
+    """.split()
+)
+
+
+#: what costs nothing or little to compute again outside
+CHEAP = ELEMENTWISE | FREE
+
+
+class Totals:
+    """What is known about one body, and which of its values are left behind."""
+
+    def __init__(self, parts: Parts, left: Iterable[Any]) -> None:
+        self.parts = parts
+        self.kinds = kinds_of(parts)
+        self.makers = {v: eqn for eqn in parts.eqns for v in eqn.outvars}
+        self.left: set[Var] = set()  # stacked by the loop
+        self.leave(v for v in left if isinstance(v, Var))
+
+    def leave(self, values: Iterable[Var]) -> None:
+        """Let the loop leave these values behind too."""
+        self.left |= set(values)
+        self.ready = {v for v, kind in self.kinds.items() if kind != "bound"}
+        self.ready |= self.left
+        self.holding: dict[Var, list[JaxprEqn]] = {}  # products inside a sum of v
+        for eqn in self.parts.eqns:
+            if eqn.primitive.name in CHEAP and all(map(self.is_ready, eqn.invars)):
+                self.ready.update(eqn.outvars)
+            if held := self._held(eqn):
+                self.holding.update(dict.fromkeys(eqn.outvars, held))
+
+    def _held(self, eqn: JaxprEqn) -> list[JaxprEqn]:
+        if self.is_product(eqn):
+            return [eqn]
+        below = (self.products(x) for x in self.operands(eqn) or ())
+        return list({id(e): e for eqns in below for e in eqns}.values())
+
+    def is_fixed(self, v: Any) -> bool:
+        return isinstance(v, Literal) or self.kinds[v] == "fixed"
+
+    def is_ready(self, v: Any) -> bool:
+        return isinstance(v, Literal) or v in self.ready
+
+    def operands(self, eqn: JaxprEqn) -> list[Any] | None:
+        """The operands an equation is linear in, the others being fixed."""
+        name = eqn.primitive.name
+        if name in LINEAR:
+            return list(eqn.invars)
+        if name == "convert_element_type":
+            kept = all(dtypes.issubdtype(v.aval.dtype, np.floating) for v in _ends(eqn))
+            return list(eqn.invars) if kept else None
+        if name in ("mul", "dot_general"):
+            moving = [v for v in eqn.invars if not self.is_fixed(v)]
+            return moving if len(moving) == 1 else None
+        if name == "div" and self.is_fixed(eqn.invars[1]):
+            return [eqn.invars[0]]
+        return None
+
+    def is_product(self, eqn: JaxprEqn) -> bool:
+        """Whether an equation multiplies two values that change with time."""
+        return (
+            eqn.primitive.name == "dot_general"
+            and eqn.params.get("out_sharding") is None
+            and not any(map(self.is_fixed, eqn.invars))
+        )
+
+    def products(self, v: Any) -> list[JaxprEqn]:
+        """The products that a sum of `v` would go down to."""
+        return [] if isinstance(v, Literal) else self.holding.get(v, [])
+
+    def path(self, v: Any) -> list[JaxprEqn]:
+        """The equations of one step that a sum of `v` makes unnecessary there."""
+        if self._stops(v):
+            return []
+        maker = self.makers[v]
+        rest = () if self.is_product(maker) else self.operands(maker) or ()
+        return [maker, *(eqn for x in rest for eqn in self.path(x))]
+
+    def missing(self, v: Any, through_sums: bool = False) -> set[Var]:
+        """The values the loop must leave behind to make a sum of `v` possible.
+
+        As few elements as will do; `through_sums` takes what goes into a
+        reduction instead of what comes out.
+        """
+        if self._stops(v):
+            return set()
+        maker = self.makers.get(v)
+        if maker is None:
+            return {v}
+        if self.is_product(maker):
+            return {x for operand in maker.invars for x in self._stack_of(operand)}
+        deeper = self.operands(maker)
+        if deeper is None:
+            return {v}
+        below = set().union(*(self.missing(x, through_sums) for x in deeper))
+        if self.products(v) or (through_sums and maker.primitive.name == "reduce_sum"):
+            return below
+        return below if elements(below) < elements([v]) else {v}
+
+    def _stops(self, v: Any) -> bool:
+        return self.is_fixed(v) or (self.is_ready(v) and not self.products(v))
+
+    def _stack_of(self, v: Any) -> set[Var]:
+        """What to leave behind to have `v` of all steps: the source of a view."""
+        if self.is_ready(v):
+            return set()
+        maker = self.makers.get(v)
+        if maker is not None and maker.primitive.name in FREE:
+            return {x for operand in maker.invars for x in self._stack_of(operand)}
+        return {v}
+
+    def evaluator(
+        self, fixed: Mapping[Var, Any], stacked: Mapping[Var, Any], length: int
+    ) -> Callable[[Any], Any]:
+        """A function from a value of the body to its sum over all steps."""
+        whole = partial(over_time, self.parts.eqns, fixed, stacked, length=length)
+        known: dict[Var, Any] = {}
+
+        def total(v: Any) -> Any:
+            if isinstance(v, Literal):
+                return _times(v.val, length, v.aval.dtype)
+            if v not in known:
+                known[v] = compute(v)
+            return known[v]
+
+        def compute(v: Var) -> Any:
+            if self.is_fixed(v):
+                return _times(fixed_value(v), length, v.aval.dtype)
+            if self._stops(v):
+                return jnp.sum(whole(wanted=[v])[0], axis=0, dtype=v.aval.dtype)
+            maker = self.makers[v]
+            if self.is_product(maker):
+                return _contract_time(maker, whole(wanted=list(maker.invars)))
+            deeper = self.operands(maker)
+            assert deeper is not None, f"no sum over time of {maker}"
+            values = [
+                total(x) if any(x is y for y in deeper) else fixed_value(x)
+                for x in maker.invars
+            ]
+            return compat.bind(maker, values)[maker.outvars.index(v)]
+
+        def fixed_value(v: Any) -> Any:
+            return evaluate(self.parts.eqns, fixed, [v])[0]
+
+        return total
+
+
+def _ends(eqn: JaxprEqn) -> list[Any]:
+    return [*eqn.invars, *eqn.outvars]
+
+
+def _times(value: Any, length: int, dtype: Any) -> Any:
+    """The sum of equal values; half precision cannot hold the count itself."""
+    wide = jnp.promote_types(dtype, jnp.float32) if _is_float(dtype) else dtype
+    return (jnp.asarray(value, wide) * jnp.asarray(length, wide)).astype(dtype)
+
+
+def _is_float(dtype: Any) -> bool:
+    return dtypes.issubdtype(dtype, np.inexact)
+
+
+def _contract_time(eqn: JaxprEqn, stacks: list[Any]) -> Any:
+    """A product of stacks that sums over time as well."""
+    (left, right), (left_batch, right_batch) = eqn.params["dimension_numbers"]
+
+    def moved(dims: Any) -> tuple[int, ...]:
+        return tuple(d + 1 for d in dims)
+
+    numbers = (
+        ((0, *moved(left)), (0, *moved(right))),
+        (moved(left_batch), moved(right_batch)),
+    )
+    contracted = eqn.replace(params={**eqn.params, "dimension_numbers": numbers})
+    return compat.bind(contracted, stacks)[0]

@@ -1,0 +1,87 @@
+"""What is worth taking out of a loop, and how to say what was taken.
+
+A native kernel does small products without touching memory, so a value that
+leaves the loop (written for every step, read again for every step) must save far
+more work than it costs in traffic.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from math import prod
+from typing import Any
+
+from jax.extend.core import JaxprEqn
+
+from onescan import compat
+from onescan.plan.work import FREE, work_in
+
+#: multiply-adds of one step from which a matrix product is worth moving
+HEAVY = 4096
+#: multiply-adds of one step from which an accumulated product is: in the loop it
+#: would also read and write the whole accumulator
+HEAVY_SUM = 1024
+#: operations a moved value must save for each element that waits in memory
+PER_ELEMENT = 4
+
+#: primitives that JAX gives to a library, batched as well as one by one
+LIBRARY = frozenset(
+    """
+    cholesky conv_general_dilated eig eigh fft householder_product lu qr schur svd
+    triangular_solve tridiagonal tridiagonal_solve
+    """.split()
+)
+CONTROL = frozenset("scan while cond switch".split())
+
+
+def operations(eqn: JaxprEqn) -> float:
+    """Operations of an equation in one step."""
+    return sum(work.operations for work in work_in(eqn))
+
+
+def elements(atoms: Iterable[Any]) -> int:
+    return sum(prod(v.aval.shape) for v in atoms)
+
+
+def moves_nothing(eqn: JaxprEqn) -> bool:
+    """Whether an equation only rearranges, which a kernel does for nothing."""
+    return eqn.primitive.name in FREE
+
+
+def is_movable(eqn: JaxprEqn) -> bool:
+    """Whether all steps at once are no more work than one after the other.
+
+    A branch would run both sides, an inner while as often as the longest needs.
+    """
+    return eqn.primitive.name not in CONTROL and not eqn.effects
+
+
+def is_heavy(eqn: JaxprEqn) -> bool:
+    """Whether an equation does better for all steps at once."""
+    name = eqn.primitive.name
+    if name == "dot_general":
+        work = operations(eqn)
+        return work >= HEAVY and work >= PER_ELEMENT * elements(eqn.outvars)
+    return name in LIBRARY or name == "threefry2x32"
+
+
+NAMES = {
+    "dot_general": ("matrix product", "matrix products"),
+    "threefry2x32": ("draw of random bits", "draws of random bits"),
+}
+
+
+def described(verb: str, eqns: Sequence[JaxprEqn], end: str) -> list[str]:
+    """ "hoisted 1 matrix product (x @ W, rnn.py:31) over 1000 steps", by kind."""
+    kinds: dict[str, Counter[str]] = {}
+    for eqn in eqns:
+        places = kinds.setdefault(eqn.primitive.name, Counter())
+        places[compat.expression_of(eqn)] += 1
+    notes = []
+    for name, places in kinds.items():
+        count = sum(places.values())
+        one, many = NAMES.get(name, (f"`{name}`", f"`{name}`"))
+        what = one if count == 1 else many
+        notes.append(f"{verb} {count} {what} ({'; '.join(places)}) {end}")
+    return notes

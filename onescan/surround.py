@@ -1,0 +1,140 @@
+"""A loop with work around it: how the passes' result enters the program.
+
+`surrounded` lowers what was taken out of a loop as ordinary JAX operations, and in
+their middle the smaller loop by whichever engine runs it.
+
+The work around a loop waits in memory for all its steps.  Where that would be more
+than `budget` bytes, the loop is cut into chunks of time: the same passes, applied to
+a loop of that many steps, inside a plain loop over the chunks.  The carry goes from
+chunk to chunk as it goes from step to step, so only how much is batched changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.core import ShapedArray
+from jax.extend.core import Primitive
+from jax.interpreters import mlir
+
+from onescan import compat
+from onescan.loop import Loop, nbytes
+from onescan.passes import PASSES
+from onescan.passes.split import Split, Values, improved, parts_of, run
+
+Lower = Callable[..., Sequence[Any]]
+
+#: bytes that the work around any loop may keep in memory
+ALWAYS_ALLOWED = 64 << 20
+#: and this many times what the loop itself holds
+TIMES_THE_LOOP = 2
+
+loop_p = Primitive("onescan_loop")
+loop_p.multiple_results = True
+loop_p.def_abstract_eval(lambda *args, lower, results: list(results))
+mlir.register_lowering(loop_p, lambda ctx, *args, lower, results: lower(ctx, *args))
+
+
+def budget(loop: Loop) -> int:
+    """Bytes that the work taken out of a loop may keep in memory."""
+    held = nbytes(loop.x_avals + loop.y_avals, loop.length)
+    held += nbytes(loop.const_avals + loop.carry_avals)
+    return max(ALWAYS_ALLOWED, TIMES_THE_LOOP * held)
+
+
+def chunk_of(loop: Loop, splits: Sequence[Split]) -> int:
+    """Steps that may be taken out at once: a divisor of the length, if one is near."""
+    each = sum(split.extra for split in splits)
+    most = budget(loop) // each if each else loop.length
+    if most >= loop.length:
+        return loop.length
+    near = (n for n in range(most, most // 2, -1) if loop.length % n == 0)
+    return next(near, most)
+
+
+def stock(loop: Loop) -> Lower:
+    """A loop by JAX's own rule."""
+    return lambda ctx, *args: compat.stock_rule(ctx, *args, **compat.scan_params(loop))
+
+
+def surrounded(loop: Loop, engine: Callable[[Loop], Lower], steps: int) -> Lower:
+    """The loop after passes, `steps` steps at a time, its core run by `engine`."""
+    chunks, rest = divmod(loop.length, steps)
+    chunk = _piece(loop.replace(length=steps), engine)
+    remainder = _piece(loop.replace(length=rest), engine) if rest else None
+    if chunks == 1 and remainder is None:
+        whole = chunk
+    else:
+        whole = partial(_in_chunks, loop, chunks, steps, chunk, remainder)
+
+    def lower(ctx: Any, *args: Any) -> Sequence[Any]:
+        ctx = ctx.replace(avals_in=_arguments(loop), avals_out=_results(loop))
+        return mlir.lower_fun(whole, multiple_results=True)(ctx, *args)
+
+    return lower
+
+
+def _piece(loop: Loop, engine: Callable[[Loop], Lower]) -> Callable[..., Values]:
+    """A function of the loop's arguments that passes and then runs what is left."""
+    splits = improved(loop, PASSES)
+    core = splits[-1].loop if splits else loop
+    call = _bound(core, engine(core)) if core.body.out_avals else lambda *args: []
+    return lambda *args: run(splits, call, list(args))
+
+
+def _bound(loop: Loop, lower: Lower) -> Callable[..., Sequence[Any]]:
+    return partial(loop_p.bind, lower=lower, results=tuple(_results(loop)))
+
+
+def _in_chunks(
+    loop: Loop,
+    chunks: int,
+    steps: int,
+    chunk: Callable[..., Values],
+    remainder: Callable[..., Values] | None,
+    *args: Any,
+) -> Values:
+    """The chunks in the order of the loop, and the steps that are left over."""
+    consts, carry, xs = parts_of(loop).split(list(args))
+    cut = chunks * steps
+    main = [x[:cut].reshape(chunks, steps, *x.shape[1:]) for x in xs]
+
+    def over_chunks(carry: Sequence[Any]) -> tuple[Values, Values]:
+        body = jax.make_jaxpr(chunk)(*consts, *carry, *(x[0] for x in main))
+        outer = loop.replace(body=body, length=chunks, unroll=1)
+        results = _bound(outer, stock(outer))(*consts, *carry, *main)
+        ys = [y.reshape(cut, *y.shape[2:]) for y in results[loop.num_carry :]]
+        return list(results[: loop.num_carry]), ys
+
+    def left_over(carry: Sequence[Any]) -> tuple[Values, Values]:
+        if remainder is None:
+            return list(carry), []
+        results = remainder(*consts, *carry, *(x[cut:] for x in xs))
+        return results[: loop.num_carry], results[loop.num_carry :]
+
+    if loop.reverse:
+        carry, last = left_over(carry)
+        carry, first = over_chunks(carry)
+    else:
+        carry, first = over_chunks(carry)
+        carry, last = left_over(carry)
+    if remainder is not None:
+        first = [jnp.concatenate(pair) for pair in zip(first, last, strict=True)]
+    return [*carry, *first]
+
+
+def _arguments(loop: Loop) -> list[Any]:
+    fixed = loop.num_consts + loop.num_carry
+    return [*loop.body.in_avals[:fixed], *map(_stacked(loop), loop.x_avals)]
+
+
+def _results(loop: Loop) -> list[Any]:
+    return [*loop.carry_avals, *map(_stacked(loop), loop.y_avals)]
+
+
+def _stacked(loop: Loop) -> Callable[[Any], Any]:
+    return lambda aval: ShapedArray((loop.length, *aval.shape), aval.dtype)
