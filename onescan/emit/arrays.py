@@ -13,12 +13,13 @@ extent here: an index is local to the tile.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 
+from onescan.emit import interleave
 from onescan.emit import types as ty
 
 
@@ -76,18 +77,24 @@ def _is_vector(x: Index) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Memory:
-    """Strided memory of one dtype; `offset` counts elements from `pointer`."""
+    """Strided memory of one dtype; `offset` counts elements from `pointer`.
+
+    With `group` > 1, that many numbers of each vector lane lie side by side, in
+    the dimensions whose strides are smaller.
+    """
 
     pointer: ir.Value
     dtype: np.dtype
     strides: tuple[int, ...]
     offset: int | ir.Value = 0
     align: int = 1
+    group: int = 1
 
-    def shifted(self, b: ir.IRBuilder, offset: Index) -> Memory:
-        total = add(b, self.offset, offset)
-        assert not isinstance(total, Vec)
-        return Memory(self.pointer, self.dtype, self.strides, total, 1)
+    def within(self, b: ir.IRBuilder, position: Index) -> Memory:
+        """What lies at a position of the first dimension."""
+        first, *rest = self.strides
+        offset = add(b, self.offset, scale(b, position, first))
+        return replace(self, strides=tuple(rest), offset=offset)
 
     def _place(self, b: ir.IRBuilder, index: tuple[Index, ...]) -> tuple[Index, int]:
         """(position, width): a scalar start with a width, or a vector of places."""
@@ -126,9 +133,39 @@ class Memory:
             return max(size, self.align)
         return size
 
+    def _number(self, index: tuple[Index, ...]) -> int | None:
+        """Which number of its lanes' groups a vector index asks for, if that is known."""
+        vectors = [
+            stride
+            for component, stride in zip(index, self.strides, strict=True)
+            if isinstance(component, Vec)
+        ]
+        if self.group == 1 or vectors != [self.group]:
+            return None
+        number = 0
+        for component, stride in zip(index, self.strides, strict=True):
+            if stride < self.group:
+                if not isinstance(component, int):
+                    return None
+                number += component * stride
+        return number
+
+    def _rows(self, b: ir.IRBuilder, index: tuple[Index, ...]) -> tuple[Index, int]:
+        """Where the groups of a vector of lanes begin, and how many lanes it has."""
+        first = tuple(
+            0 if stride < self.group else i.base if isinstance(i, Vec) else i
+            for i, stride in zip(index, self.strides, strict=True)
+        )
+        width = next(i.width for i in index if isinstance(i, Vec))
+        return self._place(b, first)[0], width
+
     def load(self, b: ir.IRBuilder, index: tuple[Index, ...]) -> ir.Value:
-        position, width = self._place(b, index)
         element = ty.memory_type(self.dtype)
+        if (number := self._number(index)) is not None:
+            start, width = self._rows(b, index)
+            value = self._load_group(b, start, width, number)
+            return ty.from_memory(b, value, self.dtype)
+        position, width = self._place(b, index)
         if _is_vector(position):
             value = self._gather(b, position, element, width)
         else:
@@ -136,6 +173,37 @@ class Memory:
             address = self._address(b, position)
             value = b.load(address, typ=kind, align=self._alignment(position))
         return ty.from_memory(b, value, self.dtype)
+
+    def _load_group(
+        self, b: ir.IRBuilder, start: Index, width: int, number: int
+    ) -> ir.Value:
+        lanes = min(width, interleave.CHUNK)
+        kind = ir.VectorType(ty.memory_type(self.dtype), lanes)
+        pieces = []
+        for chunk in range(0, width, lanes):
+            rows = []
+            for row in range(self.group):
+                place = add(b, start, chunk * self.group + row * lanes)
+                address = self._address(b, place)
+                rows.append(b.load(address, typ=kind, align=self.dtype.itemsize))
+            pieces.append(interleave.gathered(b, rows, number))
+        return interleave.joined(b, pieces)
+
+    def store_group(
+        self, b: ir.IRBuilder, index: tuple[Index, ...], values: list[ir.Value]
+    ) -> None:
+        """Store every number of a vector of lanes; `index` is that of the first."""
+        start, width = self._rows(b, index)
+        stored = [
+            interleave.chunks(b, ty.to_memory(b, ty.splat(b, v, width), self.dtype))
+            for v in values
+        ]
+        lanes = min(width, interleave.CHUNK)
+        for chunk, numbers in enumerate(zip(*stored, strict=True)):
+            for row, value in enumerate(interleave.scattered(b, list(numbers))):
+                place = chunk * lanes * self.group + row * lanes
+                address = self._address(b, add(b, start, place))
+                b.store(value, address, align=self.dtype.itemsize)
 
     def _gather(
         self, b: ir.IRBuilder, places: Any, element: ir.Type, width: int

@@ -259,6 +259,9 @@ class Emitter:
         """Store every element of `source` into the memory of `target`."""
         assert target.memory is not None
         memory = target.memory
+        if memory.group > 1:
+            self._put_groups(target, source)
+            return
         self.nest(
             target.shape,
             target.lanes,
@@ -266,6 +269,25 @@ class Emitter:
             vector,
             source.cost,
         )
+
+    def _put_groups(self, target: Array, source: Array) -> None:
+        """Store lanes whose numbers lie side by side, whole groups at a time."""
+        memory = target.memory
+        assert memory is not None
+        inner = [i for i, stride in enumerate(memory.strides) if stride < memory.group]
+        numbers = list(product(*(range(target.shape[i]) for i in inner)))
+        outer = [1 if i in inner else n for i, n in enumerate(target.shape)]
+
+        def visit(index: tuple[Index, ...]) -> None:
+            places = []
+            for number in numbers:
+                place = list(index)
+                for i, k in zip(inner, number, strict=True):
+                    place[i] = k
+                places.append(tuple(place))
+            memory.store_group(self.b, index, [source.at(place) for place in places])
+
+        self.nest(tuple(outer), target.lanes, visit, None, source.cost * len(numbers))
 
     def materialise(self, array: Array) -> Array:
         """The same values, standing in memory."""

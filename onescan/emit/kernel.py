@@ -166,9 +166,7 @@ class Tile:
         """The carries of one block."""
         e, cells = self.e, {}
         for var, memory in rows.items():
-            first, *rest = memory.strides
-            offset = add(e.b, memory.offset, scale(e.b, block, first))
-            here = Memory(memory.pointer, memory.dtype, tuple(rest), offset, 64)  # type: ignore[arg-type]
+            here = memory.within(e.b, block)
             shape, lanes = self.plan.local_shape(var), self.plan.local_lanes(var)
             cells[var] = e.stored(here, shape, lanes)
         return cells
@@ -260,14 +258,17 @@ class Tile:
             strides[d] = size
             size *= shape[d]
         offset: Index = 0
+        group = 1
         for lane, stride in zip(lanes, strides, strict=True):
             if lane is not None:
                 offset = add(e.b, offset, scale(e.b, e.bases[lane], stride))
+                group = stride if lane.vector else group
         return Memory(
             self.pointers[i],
             np.dtype(var.aval.dtype),
             tuple(strides),
             offset,  # type: ignore[arg-type]
+            group=group,
         )
 
     def _is_stacked(self, i: int) -> bool:
@@ -280,12 +281,10 @@ class Tile:
 
     def _slice(self, i: int, t: ir.Value) -> Array:
         """The part of a stacked buffer that belongs to step t."""
-        e, memory, var = self.e, self._memory(i), self.variables[i]
-        first, *rest = memory.strides
-        offset = add(e.b, memory.offset, scale(e.b, t, first))
-        here = Memory(memory.pointer, memory.dtype, tuple(rest), offset)  # type: ignore[arg-type]
+        var = self.variables[i]
+        here = self._memory(i).within(self.e.b, t)
         shape, lanes = self.plan.local_shape(var), self.plan.local_lanes(var)
-        return e.stored(here, shape, lanes)
+        return self.e.stored(here, shape, lanes)
 
 
 def _is_resident(plan: Plan, carry: Array) -> bool:

@@ -30,6 +30,8 @@ ALONE = 0.8
 
 #: vector operations that one element costs which XLA must move to another place
 TRANSPOSE = 2.0
+#: numbers of a lane side by side up to which a kernel shuffles them in registers
+INTERLEAVED = 4
 #: what loops over inner dimensions cost more than loops over lanes
 INNER = 1.05
 
@@ -74,10 +76,6 @@ class Merged:
 
     def holds(self, var: Any) -> bool:
         return isinstance(var, Var) and var in self.parts[-1]
-
-    def last(self, var: Any) -> bool:
-        """Whether a value's last dimension lies along this axis."""
-        return self.parts[-1][var] == (len(var.aval.shape) - 1,)
 
 
 def _size(axis: Axis) -> int:
@@ -132,9 +130,14 @@ def _lane_cost(
             cost += work.operations / axis.size * rounds
         else:  # the same for every lane: once for each thread
             cost += work.operations
-    return cost + TRANSPOSE * sum(
-        prod(v.aval.shape) for v in stacked(loop) if axis.holds(v) and not axis.last(v)
-    )
+    for var in stacked(loop):
+        if axis.holds(var):
+            beside = prod(var.aval.shape[axis.parts[-1][var][0] + 1 :])
+            moves = 0.0 if beside == 1 else beside / native
+            if beside > INTERLEAVED:
+                moves = TRANSPOSE
+            cost += moves * prod(var.aval.shape)
+    return cost
 
 
 def _inner_cost(
@@ -279,11 +282,21 @@ def _finish(
 def _layout(plan: Plan, var: Any, stacked: bool) -> tuple[int, ...]:
     """Dimensions of a buffer, outermost first: a vector lane lies innermost."""
     lanes = plan.local_lanes(var)
+    if _beside(plan, var) <= INTERLEAVED:
+        return tuple(range(len(lanes) + stacked))
     order = sorted(
         range(len(lanes)),
         key=lambda i: _order(plan, lanes, i),
     )
     return (0, *(i + 1 for i in order)) if stacked else tuple(order)
+
+
+def _beside(plan: Plan, var: Any) -> int:
+    """How many numbers of a vector lane lie side by side in row-major order."""
+    lanes = plan.local_lanes(var)
+    if plan.vector not in lanes or plan.vector is None:
+        return 1
+    return prod(var.aval.shape[lanes.index(plan.vector) + 1 :])
 
 
 def _order(plan: Plan, lanes: tuple[Lane | None, ...], i: int) -> tuple[bool, int]:

@@ -1,0 +1,81 @@
+"""Vectors out of rows: lanes whose few numbers lie side by side in memory.
+
+A batch of small vectors, (lanes, D) in row-major order, holds the D numbers of
+each lane together.  A kernel wants one number of many lanes in a vector.  D
+whole vectors are read or written at a time, and shuffled between the two orders
+in registers; nothing outside the rows is touched.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from onescan.emit import types as ty
+
+#: lanes shuffled at a time: one SIMD register of 4-byte numbers
+CHUNK = 16
+
+
+def _mixed(
+    b: ir.IRBuilder, parts: list[ir.Value], picks: list[tuple[int, int]]
+) -> ir.Value:
+    """A vector whose element k is element picks[k][1] of parts[picks[k][0]]."""
+    width = ty.width_of(parts[0])
+    result = parts[0]
+    for turn, part in enumerate(parts):
+        if turn == 0:
+            mask = [i if p == 0 else 0 for p, i in picks]
+            other = ir.Constant(part.type, ir.Undefined)
+            result = _shuffled(b, part, other, mask)
+        else:
+            mask = [width + i if p == turn else k for k, (p, i) in enumerate(picks)]
+            result = _shuffled(b, result, part, mask)
+    return result
+
+
+def _shuffled(
+    b: ir.IRBuilder, x: ir.Value, y: ir.Value, mask: list[int]
+) -> ir.Value:
+    return b.shuffle_vector(x, y, ir.Constant(ir.VectorType(ty.I32, len(mask)), mask))
+
+
+def gathered(b: ir.IRBuilder, rows: list[ir.Value], number: int) -> ir.Value:
+    """Number `number` of every lane, from the lanes' rows read as vectors."""
+    count, width = len(rows), ty.width_of(rows[0])
+    places = [lane * count + number for lane in range(width)]
+    return _mixed(b, rows, [divmod(place, width) for place in places])
+
+
+def scattered(b: ir.IRBuilder, numbers: list[ir.Value]) -> list[ir.Value]:
+    """The lanes' rows, as vectors to write, from one vector for each number."""
+    count, width = len(numbers), ty.width_of(numbers[0])
+    rows = []
+    for row in range(count):
+        places = range(row * width, (row + 1) * width)
+        picks = [(place % count, place // count) for place in places]
+        rows.append(_mixed(b, numbers, picks))
+    return rows
+
+
+def chunks(b: ir.IRBuilder, value: ir.Value) -> list[ir.Value]:
+    """A vector cut into pieces of at most CHUNK lanes."""
+    width = ty.width_of(value)
+    if width <= CHUNK:
+        return [value]
+    undefined = ir.Constant(value.type, ir.Undefined)
+    return [
+        _shuffled(b, value, undefined, list(range(k, k + CHUNK)))
+        for k in range(0, width, CHUNK)
+    ]
+
+
+def joined(b: ir.IRBuilder, pieces: list[ir.Value]) -> ir.Value:
+    """The pieces of a vector, one after the other."""
+    while len(pieces) > 1:
+        width = ty.width_of(pieces[0])
+        mask = list(range(2 * width))
+        pieces = [
+            _shuffled(b, x, y, mask)
+            for x, y in zip(pieces[::2], pieces[1::2], strict=True)
+        ]
+    return pieces[0]
