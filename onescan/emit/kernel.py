@@ -263,6 +263,9 @@ class Tile:
             if lane is not None:
                 offset = add(e.b, offset, scale(e.b, e.bases[lane], stride))
                 group = stride if lane.vector else group
+        # a group is whole: what lies beside a lane is not cut into tiles
+        beside = [l for l, s in zip(lanes, strides, strict=True) if s < group]
+        assert not any(beside), "numbers of a lane in several tiles"
         return Memory(
             self.pointers[i],
             np.dtype(var.aval.dtype),

@@ -32,6 +32,8 @@ ALONE = 0.8
 TRANSPOSE = 2.0
 #: numbers of a lane side by side up to which a kernel shuffles them in registers
 INTERLEAVED = 4
+#: a second lane axis with at most this many positions is not cut into tiles
+FEW = 8
 #: what loops over inner dimensions cost more than loops over lanes
 INNER = 1.05
 
@@ -172,7 +174,7 @@ def _lane_plan(
     machine: Machine,
 ) -> Plan:
     threads = _is_worth_threads(loop, works)
-    others = prod(group.size for group in axes if group is not axis)
+    others = prod(g.size for g in axes if g is not axis and g.size > FEW)
     helpers = machine.cores if threads and others < machine.cores else 1
     shape = tile_shape(
         loop,
@@ -187,9 +189,9 @@ def _lane_plan(
     for group in axes:
         if group is axis:
             lane = Lane(group.size, shape.extent, True, shape.blocks)
-        else:
-            lane = Lane(group.size, 1, False)
-        _assign(lane_of, lanes, group, lane)
+            _assign(lane_of, lanes, group, lane)
+        elif group.size > FEW:  # fewer positions stay with their lane, unrolled
+            _assign(lane_of, lanes, group, Lane(group.size, 1, False))
     return _finish(loop, lanes, lane_of, 1, threads)
 
 
@@ -296,7 +298,10 @@ def _beside(plan: Plan, var: Any) -> int:
     lanes = plan.local_lanes(var)
     if plan.vector not in lanes or plan.vector is None:
         return 1
-    return prod(var.aval.shape[lanes.index(plan.vector) + 1 :])
+    after = lanes.index(plan.vector) + 1
+    if any(lanes[after:]):  # cut into tiles: not side by side in one of them
+        return INTERLEAVED + 1
+    return prod(var.aval.shape[after:])
 
 
 def _order(plan: Plan, lanes: tuple[Lane | None, ...], i: int) -> tuple[bool, int]:
