@@ -132,6 +132,7 @@ def sample(dtype: Any, count: int, seed: int = 0) -> np.ndarray:
         near,
         quarters,
         random.uniform(-1, 1, count),
+        random.uniform(1, 3, count),
         random.uniform(-12, 12, count),
         random.uniform(-1.2 * extreme, 1.05 * extreme, count),
         np.array(EDGES),

@@ -34,6 +34,7 @@ from onescan.emit.math.types import (
     fma,
     poly,
     select,
+    series,
     two_product,
     two_sum,
 )
@@ -102,7 +103,7 @@ def _lgamma_right(x: Lane, bits: int) -> Lane:
 def _first_exact(x: Lane, coefficients: tuple[float, ...], low: float):
     """A polynomial as a pair, for a first coefficient that ends in `low`."""
     first, *others = coefficients
-    y, lost = fast_two_sum(x.like(first), x * poly(x, others))
+    y, lost = fast_two_sum(x.like(first), x * series(x, others))
     return y, lost + low
 
 
