@@ -70,7 +70,7 @@ def scan(
     2.0
     """
     xs, steps, unroll = checked(f, init, xs, length, unroll)
-    if steps == 0 and jax.config.jax_disable_jit:
+    if steps == 0 and compat.jit_disabled():
         return reference.scan(f, init, xs, steps)  # JAX refuses this one combination
     call = Call(f)
     try:

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax.tree_util import keystr, tree_flatten_with_path
 
+from onescan import compat
 from onescan.naming import (
     function_name,
     is_array,
@@ -38,7 +39,7 @@ def trouble_with(
         )
     if not_array := _not_array(result):
         return f"onescan.scan: {function_name(f)} {not_array}"
-    if jax.config.jax_disable_jit:  # a plain loop, in which the carry may change
+    if compat.jit_disabled():  # a plain loop, in which the carry may change
         return None
     after, y = result
     if jax.tree.structure(carry) != jax.tree.structure(after):

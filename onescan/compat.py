@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+from jax._src import config as _config
 from jax._src import core as _core
 from jax._src import source_info_util, traceback_util
 from jax._src.interpreters import mlir as _mlir
@@ -59,6 +60,11 @@ def is_marked(ctx: Any) -> bool:
     """Whether the scan being lowered was called through `onescan.scan`."""
     metadata = getattr(ctx.jaxpr_eqn_ctx, "xla_metadata", None) or {}
     return MARK in metadata
+
+
+def jit_disabled() -> bool:
+    """Whether `jax.disable_jit` is in force here."""
+    return bool(_config.disable_jit.value)
 
 
 def weak(array: jax.Array) -> Any:
