@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from compare import assert_same
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import onescan
@@ -22,14 +22,9 @@ class Pair(NamedTuple):
 
 
 def examples(count: int) -> Any:
-    """The same examples in every run: compiling takes most of the time."""
-    return settings(
-        max_examples=count,
-        deadline=None,
-        derandomize=True,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-    )
+    """So many examples in the suite, and fifty times as many in `make fuzz`."""
+    fuzzing = settings.get_current_profile_name() == "fuzz"
+    return settings(max_examples=50 * count if fuzzing else count)
 
 
 def assert_by_both(f: Any, init: Any, xs: Any, **kwargs: Any) -> None:

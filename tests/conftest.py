@@ -1,0 +1,16 @@
+"""Hypothesis: the same examples in every run of the suite, new ones in `make fuzz`."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+
+# Compiling takes most of the time, so neither time nor health means anything here.
+settings.register_profile(
+    "suite",
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+settings.register_profile("fuzz", settings.get_profile("suite"), derandomize=False)
+settings.load_profile("suite")
