@@ -1,0 +1,377 @@
+"""Indexing, control flow and random numbers: more of the table of small functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from engine_cases import B, Case, D, F, H, I, L, Q, U, case, index
+from jax import lax, random
+
+MODES = ("clip", "fill", "promise_in_bounds")
+
+
+def _at(name: str, mode: str) -> Any:
+    return lambda x, i, u: getattr(x.at[i], name)(u, mode=mode)
+
+
+INDEXING: dict[str, Case] = {
+    "item": case(lambda x, i: (x[i], x[-1], x[i] + x[0]), (F, (7,)), index(7)),
+    "row": case(lambda x, i: (x[i, :], x[:, i], x[i]), (F, (7, 7)), index(7)),
+    "row_of_narrow": case(lambda x, i: x[i.astype("int8")], (I, (7, 3)), index(7)),
+    "row_of_unsigned": case(lambda x, i: x[i], (I, (7, 3)), (U, ())),
+    "rows": case(lambda x, i: (x[i], x[:, i]), (F, (7, 7)), index(7, 4)),
+    "table": case(lambda x, i: x[i], (I, (7, 2)), index(7, 3, 2)),
+    "pairs": case(lambda x, i, j: x[i, j], (F, (7, 5)), index(7, 6), index(5, 6)),
+    "pair": case(lambda x, i, j: (x[i, j], x[j, i]), (F, (5, 5)), index(5), index(5)),
+    "mixed_pair": case(lambda x, i: x[i, :, i], (F, (5, 3, 5)), index(5, 4)),
+    **{
+        f"take_{mode}": case(
+            lambda x, i, mode=mode: (
+                x.at[i].get(mode=mode),
+                x.at[:, i].get(mode=mode),
+            ),
+            (dtype, (7, 7)),
+            index(7, 5),
+        )
+        for mode in MODES[:2]
+        for dtype in (F, I, Q, "uint8")[:2]
+    },
+    "fill_types": case(
+        lambda a, b, c, d, i: [x.at[i].get(mode="fill") for x in (a, b, c, d)],
+        (F, (5,)),
+        (I, (5,)),
+        (Q, (5,)),
+        (H, (5,)),
+        index(5, 6),
+    ),
+    "fill_value": case(
+        lambda x, i: x.at[i].get(mode="fill", fill_value=-1.5), (F, (5, 3)), index(5, 6)
+    ),
+    "fill_negative": case(
+        lambda x, i: (
+            jnp.take(x, i, mode="fill", wrap_negative_indices=False)
+            if False
+            else lax.gather(
+                x,
+                i[:, None],
+                lax.GatherDimensionNumbers((1,), (), (0,)),
+                (2,),
+                mode="fill",
+            )
+        ),
+        (F, (7,)),
+        index(7, 5),
+    ),
+    "windows_clipped": case(
+        lambda x, i: lax.gather(
+            x,
+            jnp.stack([i, i + 1], -1),
+            lax.GatherDimensionNumbers((1, 2), (), (0, 1)),
+            (3, 2),
+            mode="clip",
+        ),
+        (F, (7, 5)),
+        index(7, 4),
+    ),
+    "take_along": case(
+        lambda x, i: (
+            jnp.take_along_axis(x, i, 1),
+            jnp.take_along_axis(x, i[:, :1], 1, mode="clip"),
+        ),
+        (F, (4, 7)),
+        index(7, 4, 3),
+    ),
+    "take_wrap": case(lambda x, i: jnp.take(x, i, mode="wrap"), (I, (7,)), index(7, 5)),
+    "dynamic_slice": case(
+        lambda x, i: (
+            lax.dynamic_slice(x, (i, i - 1), (3, 2)),
+            lax.dynamic_index_in_dim(x, i, 0),
+            lax.dynamic_slice_in_dim(x, i, 5, 1),
+        ),
+        (F, (7, 5)),
+        index(7),
+    ),
+    "dynamic_slice_of_lazy": case(
+        lambda x, i: lax.dynamic_slice(x * 2, (i,), (3,)) + 1, (I, (9,)), index(9)
+    ),
+    "dynamic_update_slice": case(
+        lambda x, u, i: lax.dynamic_update_slice(x, u, (i, i - 1)),
+        (F, (7, 5)),
+        (F, (3, 2)),
+        index(7),
+        state=True,
+    ),
+    "ring": case(
+        lambda x, u, i: lax.dynamic_update_index_in_dim(x, u + x[0], i, 0),
+        (I, (9,)),
+        (I, ()),
+        index(9),
+        state=True,
+    ),
+    "update_and_old": case(
+        lambda x, i: (x + x.at[i].set(0)) % 1000, (I, (9,)), index(9), state=True
+    ),
+    "update_twice": case(
+        lambda x, i: x.at[i].set(x[0]).at[0].add(x.at[i].add(5)[-1]) % 1000,
+        (I, (9,)),
+        index(9),
+        state=True,
+    ),
+    "swap": case(
+        lambda x, i, j: x.at[i].set(x[j]).at[j].set(x[i]),
+        (F, (7,)),
+        index(7),
+        index(7),
+        state=True,
+    ),
+    **{
+        f"at_{name}_{mode}": case(
+            _at(name, mode), (I, (7,)), index(7), (I, ()), state=True
+        )
+        for name in ("set", "add", "subtract", "multiply", "min", "max")
+        for mode in ("clip", "drop")
+    },
+    **{
+        f"at_rows_{name}_{dtype}": case(
+            _at(name, "drop"),
+            (dtype, (7, 3)),
+            index(7, 5),
+            (dtype, (5, 3)),
+            state=True,
+            rounds=1,
+        )
+        for name, dtype in (
+            ("add", F),
+            ("add", D),
+            ("multiply", F),
+            ("min", F),
+            ("max", H),
+            ("add", B),
+        )
+    },
+    "at_duplicates": case(
+        lambda x, i: x.at[i % 3].add(1).at[:, i].add(2),
+        (I, (7, 7)),
+        index(7, 9),
+        state=True,
+    ),
+    "at_column": case(
+        lambda x, i, u: x.at[:, i].set(u), (F, (5, 7)), index(7), (F, (5,)), state=True
+    ),
+    "at_pairs": case(
+        lambda x, i, j, u: x.at[i, j].add(u, mode="drop"),
+        (I, (5, 7)),
+        index(5, 6),
+        index(7, 6),
+        (I, (6,)),
+        state=True,
+    ),
+    "at_slice": case(
+        lambda x, u: x.at[1:4].add(u).at[::2].multiply(2),
+        (I, (7,)),
+        (I, (3,)),
+        state=True,
+    ),
+    "at_bool": case(lambda x, i: x.at[i].set(True), (Q, (7,)), index(7), state=True),
+    "at_mask": case(
+        lambda x, m: jnp.where(m, x, x[::-1]), (F, (7,)), (Q, (7,)), state=True
+    ),
+    "one_hot": case(
+        lambda i: (jax.nn.one_hot(i, 7), jnp.eye(7, dtype=I)[i]), index(7, 3)
+    ),
+    "searchsorted": case(
+        lambda x, v: jnp.searchsorted(jnp.sort(x), v), (I, (9,)), (I, (4,))
+    ),
+    "roll_by": case(lambda x, i: jnp.roll(x, i), (F, (7,)), index(7)),
+    "row_lookup": case(lambda s, t, x: t[s, x], index(5), (I, (5, 7)), index(7)),
+}
+
+
+def _countdown(x: Any, n: Any) -> Any:
+    """A while loop whose number of rounds depends on the data."""
+    return lax.while_loop(
+        lambda s: s[1] > 0, lambda s: (jnp.sin(s[0]) + 1, s[1] - 1), (x, jnp.abs(n) % 5)
+    )
+
+
+def _collatz(n: Any) -> Any:
+    step = lambda s: (jnp.where(s[0] % 2, 3 * s[0] + 1, s[0] // 2), s[1] + 1)
+    return lax.while_loop(lambda s: s[0] > 1, step, (jnp.abs(n) % 30 + 1, 0))[1]
+
+
+BATCHED_WHILE = "vmap: a while loop with a condition for each lane"
+
+CONTROL: dict[str, Case] = {
+    "cond": case(
+        lambda p, x: lax.cond(p, lambda x: x + 1, lambda x: x[::-1] * 2, x),
+        (Q, ()),
+        (I, (5,)),
+    ),
+    "cond_state": case(
+        lambda x, p: lax.cond(p, lambda x: x.at[0].add(7), jnp.negative, x),
+        (I, (9,)),
+        (Q, ()),
+        state=True,
+    ),
+    "cond_several": case(
+        lambda p, x, y: lax.cond(
+            p > 0, lambda x, y: (x + y, y), lambda x, y: (x * y, x), x, y
+        ),
+        (I, ()),
+        (I, (5,)),
+        (I, (5,)),
+    ),
+    "switch": case(
+        lambda i, x: lax.switch(
+            i, [lambda x: x, lambda x: -x, lambda x: x * 3, lambda x: x[0] + x], x
+        ),
+        index(3),
+        (I, (5,)),
+    ),
+    "switch_of_one": case(
+        lambda i, x: lax.switch(i, [jnp.negative], x), (I, ()), (I, (3,))
+    ),
+    "fori": case(
+        lambda x: lax.fori_loop(0, 4, lambda i, s: s * 3 + i, x), (I, (5,)), state=True
+    ),
+    "fori_long": case(
+        lambda x: lax.fori_loop(0, 20, lambda i, s: s.at[i % 5].add(s[i % 3]), x),
+        (I, (5,)),
+        state=True,
+    ),
+    "while": case(_countdown, (D, (3,)), (I, ()), rounds=1, without=BATCHED_WHILE),
+    "while_int": case(_collatz, (I, ()), without=BATCHED_WHILE),
+    "scan": case(lambda x: lax.scan(lambda c, y: (c + y, c * y), x[0], x), (I, (3, 5))),
+    "scan_long": case(
+        lambda x, y: lax.scan(lambda c, t: (jnp.tanh(c + t), c[0]), x, y, reverse=True),
+        (D, (4,)),
+        (D, (9, 4)),
+        rounds=1,
+    ),
+    "scan_state": case(
+        lambda x: lax.scan(lambda c, _: (c[::-1] + 1, None), x, None, length=3)[0],
+        (I, (6,)),
+        state=True,
+    ),
+    "scan_swap": case(
+        lambda x, y: lax.scan(
+            lambda c, _: ((c[1], c[0] + 1), c[0][0]), (x, y), None, 5
+        ),
+        (I, (3,)),
+        (I, (3,)),
+    ),
+    "scan_in_scan": case(
+        lambda x: lax.scan(
+            lambda c, r: (
+                lax.scan(lambda d, s: (d + s, d), c, r)[0],
+                lax.map(lambda s: s * 2, r),
+            ),
+            jnp.int32(0),
+            x,
+        ),
+        (I, (3, 6)),
+    ),
+    "scan_of_none": case(
+        lambda x: lax.scan(lambda c, y: (c + y, y), x, jnp.zeros((0,), I)), (I, ())
+    ),
+    "cond_in_scan_in_while": case(
+        lambda x: lax.fori_loop(
+            0,
+            jnp.int32(3),
+            lambda i, s: lax.scan(
+                lambda c, y: (lax.cond(y > i, lambda c: c + y, lambda c: c - 1, c), c),
+                s,
+                jnp.arange(4, dtype=I),
+            )[0],
+            x,
+        ),
+        (I, ()),
+        state=True,
+    ),
+    "associative_scan": case(lambda x: lax.associative_scan(jnp.maximum, x), (I, (9,))),
+    "map": case(lambda x: lax.map(lambda r: jnp.sort(r)[0], x), (I, (6, 4))),
+    "jit_inside": case(jax.jit(lambda x: jnp.clip(x, -1, 1) + 1), (F, (5,))),
+    "relu_and_friends": case(
+        lambda x: (jax.nn.relu(x), jax.nn.gelu(x), jax.nn.silu(x), jax.nn.softplus(x)),
+        (D, (9,)),
+        rounds=1,
+    ),
+    "remat": case(jax.checkpoint(lambda x: jnp.sin(x) * 2), (D, (5,)), rounds=1),
+    "grad_inside": case(
+        lambda x: jax.grad(lambda y: jnp.sum(jnp.tanh(y) * y[::-1]))(x),
+        (D, (5,)),
+        state=True,
+        rounds=4,
+    ),
+}
+
+
+def _key(seed: Any, impl: str | None = None) -> Any:
+    return random.key(seed.astype(U), impl=impl)
+
+
+RANDOM: dict[str, Case] = {
+    "split": case(
+        lambda s: [random.key_data(k) for k in random.split(_key(s), 3)], (I, ())
+    ),
+    "split_typed": case(lambda s: random.split(_key(s), (2, 3)), (U, ())),
+    "split_raw": case(lambda k: random.split(k), (U, (2,))),
+    "state_raw": case(lambda k: random.split(k)[0], (U, (2,)), state=True),
+    "walk_raw": case(
+        lambda k: random.key_data(
+            random.split(random.wrap_key_data(random.split(k)[1]))[0]
+        ),
+        (U, (2,)),
+        state=True,
+    ),
+    "fold_in": case(
+        lambda s, n: (random.fold_in(_key(s), n), random.bits(_key(s))),
+        (U, ()),
+        (U, ()),
+    ),
+    **{
+        f"bits_{dtype}": case(
+            lambda s, dtype=dtype: random.bits(_key(s), (5,), dtype), (U, ())
+        )
+        for dtype in ("uint8", "uint16", "uint32", "uint64")
+    },
+    "bits_shapes": case(
+        lambda s: [random.bits(_key(s), n) for n in ((), (1,), (3, 5), (33,))], (U, ())
+    ),
+    **{
+        f"uniform_{dtype}": case(
+            lambda s, dtype=dtype: random.uniform(_key(s), (7,), dtype, -1, 1),
+            (U, ()),
+            rounds=1,
+        )
+        for dtype in (F, D, H, B)
+    },
+    "normal": case(
+        lambda s: (random.normal(_key(s), (9,), F), random.normal(_key(s), (), D)),
+        (U, ()),
+        rounds=1,
+    ),
+    "randint": case(
+        lambda s: [random.randint(_key(s), (5,), -7, 1000, d) for d in (I, L, "int8")],
+        (U, ()),
+    ),
+    "categorical": case(
+        lambda s, x: random.categorical(_key(s), x), (U, ()), (D, (5, 4))
+    ),
+    "bernoulli": case(lambda s: random.bernoulli(_key(s), 0.3, (9,)), (U, ())),
+    "permutation": case(lambda s: random.permutation(_key(s), 9), (U, ())),
+    "exponential": case(lambda s: random.exponential(_key(s), (5,)), (U, ()), rounds=1),
+    "choice": case(lambda s, x: random.choice(_key(s), x, (4,)), (U, ()), (F, (6,))),
+    "keys_vmapped": case(
+        lambda s: jax.vmap(lambda k: random.normal(k, (2,), D))(
+            random.split(_key(s), 5)
+        ),
+        (U, ()),
+        rounds=1,
+    ),
+    "key_indexed": case(
+        lambda s, i: random.key_data(random.split(_key(s), 5)[i]), (U, ()), index(5)
+    ),
+}
