@@ -17,8 +17,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jax.core import ShapedArray
-from jax.extend.core import Primitive
+from jax.extend.core import Primitive, jaxpr_as_fun
 from jax.interpreters import mlir
 
 from onescan import compat
@@ -57,8 +58,20 @@ def chunk_of(loop: Loop, splits: Sequence[Split]) -> int:
 
 
 def stock(loop: Loop) -> Lower:
-    """A loop by JAX's own rule."""
-    return lambda ctx, *args: compat.stock_rule(ctx, *args, **compat.scan_params(loop))
+    """A loop by JAX's own rule.
+
+    The barrier keeps XLA from reading this step's x inside other computations,
+    which it then no longer vectorises.
+    """
+    fixed = loop.num_consts + loop.num_carry
+
+    def step(*args: Any) -> Sequence[Any]:
+        x = lax.optimization_barrier(args[fixed:])
+        return jaxpr_as_fun(loop.body)(*args[:fixed], *x)
+
+    body = jax.make_jaxpr(step)(*loop.body.in_avals)
+    params = compat.scan_params(loop.replace(body=body))
+    return lambda ctx, *args: compat.stock_rule(ctx, *args, **params)
 
 
 def surrounded(loop: Loop, engine: Callable[[Loop], Lower], steps: int) -> Lower:

@@ -19,7 +19,7 @@ from onescan import compat
 from onescan.passes.split import Parts, slice_of, variables
 
 Kind = Literal["fixed", "free", "bound"]
-ORDER: dict[Kind, int] = {"fixed": 0, "free": 1, "bound": 2}
+KINDS: tuple[Kind, ...] = ("fixed", "free", "bound")  # by what they may need
 
 
 def kinds_of(parts: Parts) -> dict[Var, Kind]:
@@ -28,9 +28,8 @@ def kinds_of(parts: Parts) -> dict[Var, Kind]:
     kinds.update(dict.fromkeys(parts.carry, "bound"))
     kinds.update(dict.fromkeys(parts.xs, "free"))
     for eqn in parts.eqns:
-        operands = [kinds[v] for v in variables(eqn.invars)]
-        kind: Kind = max(operands, key=ORDER.__getitem__, default="fixed")
-        kinds.update(dict.fromkeys(eqn.outvars, kind))
+        needs = (KINDS.index(kinds[v]) for v in variables(eqn.invars))
+        kinds.update(dict.fromkeys(eqn.outvars, KINDS[max(needs, default=0)]))
     return kinds
 
 
