@@ -3,6 +3,7 @@
 Each fit is the polynomial of a given degree with the least weighted maximum error
 (Remez exchange in 60 digits), so a weight of x**2 fits what is later multiplied by
 x**2. Run: python scripts/fit_math.py > onescan/emit/math/coefficients.py
+and then ruff format on that file.
 """
 
 from collections.abc import Callable
@@ -224,7 +225,7 @@ def error_function() -> None:
         start, end = (mpf("0.45") - k) / (mpf("0.45") + k), mpf(end - k) / (end + k)
         fits[bits] = remez(f, start, end, degree)
     show("ERFC", fits)
-    # erf_inv(x) = x * ERF_INV(w), w = -log(1 - x**2), up to w = 3
+    # erf_inv(x) = x * ERF_INV(w), w = -log(1 - x**2), up to w = 2.25
     fits = {
         32: remez(inverse_ratio, low, 4.75, 10),
         64: remez(inverse_ratio, low, 4.75, 22),
@@ -238,7 +239,7 @@ def error_function() -> None:
         mp.sqrt(end) - middle,
         degree,
     )
-    show("ERF_INV_FAR", {32: far(3, 17, 3.0, 13), 64: far(3, 16, 3.0, 28)})
+    show("ERF_INV_FAR", {32: far(2.25, 17, 2.5, 14), 64: far(2.25, 16, 2.5, 31)})
     show("ERF_INV_EDGE", {64: far(16, 37.5, 5.0, 20)})
 
 

@@ -98,7 +98,7 @@ def erf_inv(x: Lane) -> Lane:
     w = -log_positive(fma(-to_one, to_one, to_one + to_one))
     root = w.sqrt()
     bits = x.format.bits
-    rest = series(root - 3.0, ERF_INV_FAR[bits])
+    rest = series(root - 2.5, ERF_INV_FAR[bits])
     if x.format is DOUBLE:
         edge = series(root - 5.0, ERF_INV_EDGE[bits])
         rest = select(w < 16.0, rest, edge)
@@ -110,6 +110,6 @@ def erf_inv(x: Lane) -> Lane:
     first, *others = ERF_INV[bits]
     ratio = w * poly(w, others) + rounding_error(first, x.format)
     near = fma(size, ratio, size * first)
-    y = select(w < 3.0, near, far)
+    y = select(w < 2.25, near, far)
     y = select(size.equals(1.0), math.inf, y)
     return select(size <= 1.0, y.with_sign_of(x), math.nan)
