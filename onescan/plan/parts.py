@@ -34,7 +34,7 @@ def parts(plan: Plan) -> tuple[Part, Part]:
     jaxpr = plan.loop.body.jaxpr
     common = [eqn for eqn in jaxpr.eqns if not _is_laned(plan, eqn)]
     laned = [eqn for eqn in jaxpr.eqns if _is_laned(plan, eqn)]
-    outs = [v for v in dict.fromkeys(jaxpr.outvars) if isinstance(v, Var)]
+    outs = list(dict.fromkeys(v for v in jaxpr.outvars if isinstance(v, Var)))
     asked = _read(laned) | {v for v in outs if not plan.is_laned(v)}
     made = [v for eqn in common for v in eqn.outvars]
     # carries read by the lanes too are results, so that nobody overwrites them
