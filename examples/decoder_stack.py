@@ -13,16 +13,18 @@ empty pytree the same loop serves both.
 Run it with `python examples/decoder_stack.py`.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 import onescan
 
 
 class Config(NamedTuple):
-    layers: int = 6
+    layers: int = 4
     model: int = 64  # D, the width of the residual stream
     repeats: int = 2  # R, query heads for each key/value head
     kv_heads: int = 2  # H
@@ -71,18 +73,15 @@ def param_shapes(config):
     )
 
 
-def init_params(key, config):
-    shapes, treedef = jax.tree.flatten(param_shapes(config))
-    keys = jax.random.split(key, len(shapes))
-    return jax.tree.unflatten(
-        treedef,
-        [
-            jnp.ones(s.shape)  # a norm
-            if len(s.shape) == 2
-            else 0.1 * jax.random.normal(k, s.shape)
-            for k, s in zip(keys, shapes, strict=True)
-        ],
-    )
+def init_params(seed, config):
+    draw = np.random.default_rng(seed).standard_normal
+
+    def init(spec):
+        is_norm = len(spec.shape) == 2
+        array = np.ones(spec.shape) if is_norm else 0.1 * draw(spec.shape)
+        return jnp.asarray(array, spec.dtype)
+
+    return jax.tree.map(init, param_shapes(config))
 
 
 def rms_norm(x, scale):
@@ -151,6 +150,7 @@ def causal_mask(positions):
     return jnp.tril(jnp.ones((positions, positions), bool))
 
 
+@partial(jax.jit, static_argnames="model_config")
 def decoder(params, seq, *, key, model_config):
     """All layers, as one loop."""
     inner = layer_step(causal_mask(seq.shape[1]), model_config)
@@ -158,6 +158,7 @@ def decoder(params, seq, *, key, model_config):
     return seq
 
 
+@partial(jax.jit, static_argnames="model_config")
 def unrolled_decoder(params, seq, *, key, model_config):
     """The same as a Python loop: the program grows with the number of layers."""
     inner = layer_step(causal_mask(seq.shape[1]), model_config)
@@ -180,13 +181,12 @@ def explain_llama(config=LLAMA_7B, batch=1, positions=2048):
 
 def main():
     config = Config()
-    params_key, seq_key, key = jax.random.split(jax.random.key(0), 3)
-    params = init_params(params_key, config)
+    seq_key, key = jax.random.split(jax.random.key(0))
+    params = init_params(0, config)
     seq = jax.random.normal(seq_key, (2, 10, config.model))
 
     for name, maybe_key in (("without dropout", None), ("with dropout", key)):
-        looped = jax.jit(decoder, static_argnames="model_config")
-        one = looped(params, seq, key=maybe_key, model_config=config)
+        one = decoder(params, seq, key=maybe_key, model_config=config)
         other = unrolled_decoder(params, seq, key=maybe_key, model_config=config)
         worst = jnp.max(jnp.abs(one - other))
         print(f"{config.layers} layers {name}: scan and unrolled differ by {worst:.1e}")

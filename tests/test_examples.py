@@ -4,6 +4,7 @@ import importlib.util
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -17,7 +18,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 SAYS = {
     "three_numbers": "gives 6 and [3 4 5]",
     "train_mlp": "1000 training steps, compiled as one loop",
-    "decoder_stack": "6 layers with dropout: scan and unrolled differ by",
+    "decoder_stack": "4 layers with dropout: scan and unrolled differ by",
 }
 
 
@@ -66,27 +67,28 @@ def test_training_learns_and_equals_the_python_loop():
 @pytest.mark.parametrize("key", [None, 5], ids=["no key", "key"])
 def test_decoder_equals_the_unrolled_stack(key):
     decoder = load("decoder_stack")
-    config = decoder.Config(layers=3)
-    params = decoder.init_params(jax.random.key(0), config)
+    config = decoder.Config(layers=2)
+    params = decoder.init_params(0, config)
     seq = jax.random.normal(jax.random.key(1), (2, 7, config.model))
     key = None if key is None else jax.random.key(key)
 
-    def loss(run, params):
-        return jnp.mean(run(params, seq, key=key, model_config=config) ** 2)
+    @partial(jax.jit, static_argnums=0)
+    @partial(jax.value_and_grad, argnums=1, has_aux=True)
+    def run(stack, params):
+        out = stack(params, seq, key=key, model_config=config)
+        return jnp.mean(out**2), out
 
-    for value in (decoder.decoder, decoder.unrolled_decoder):
-        assert value(params, seq, key=key, model_config=config).shape == seq.shape
-    one = jax.value_and_grad(lambda p: loss(decoder.decoder, p))(params)
-    other = jax.value_and_grad(lambda p: loss(decoder.unrolled_decoder, p))(params)
     jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-3, atol=1e-5), one, other
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-3, atol=1e-5),
+        run(decoder.decoder, params),
+        run(decoder.unrolled_decoder, params),
     )
 
 
 def test_decoder_is_causal_and_dropout_changes_it():
     decoder = load("decoder_stack")
     config = decoder.Config(layers=2)
-    params = decoder.init_params(jax.random.key(0), config)
+    params = decoder.init_params(0, config)
     seq = jax.random.normal(jax.random.key(1), (1, 6, config.model))
 
     def run(seq, key=None):
