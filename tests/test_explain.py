@@ -172,7 +172,11 @@ def test_keys():
 
 def test_leaves_no_row_in_the_report():
     onescan.clear_report()
-    onescan.explain(add, 0, jnp.arange(100))
+    onescan.install()
+    try:
+        onescan.explain(add, 0, jnp.arange(100))
+    finally:
+        onescan.uninstall()
     assert onescan.report().rows == ()
 
 
