@@ -42,6 +42,7 @@ class Row:
     engine: Literal["native", "xla"]
     reason: str | None  # why it was left to XLA
     passes: tuple[str, ...]  # the passes that changed it
+    notes: tuple[str, ...] = ()  # what they did
     seconds: float = 0.0  # our own work, all lowerings together
     count: int = 1  # how many times it was lowered
 
@@ -55,7 +56,7 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, dicts, numbers and strings, ready for `json.dumps`."""
-        loops = [asdict(row) | {"passes": list(row.passes)} for row in self.rows]
+        loops = [asdict(row) | _lists(row) for row in self.rows]
         return {"loops": loops, "forgotten": self.forgotten}
 
     def __str__(self) -> str:
@@ -132,6 +133,7 @@ def record(loop: Loop, outcome: Native | Left, seconds: float) -> bool:
         engine="xla" if left else "native",
         reason=outcome.reason if left else None,
         passes=outcome.passes,
+        notes=outcome.notes,
     )
     with _lock:
         known = _rows.get(row)
@@ -220,10 +222,14 @@ def _effort(row: Row) -> str:
 
 
 def _why(row: Row) -> str:
-    passes = ", ".join(row.passes)
+    done = "; ".join(row.notes) or ", ".join(row.passes)
     if row.reason is None:
-        return passes or "as written"
-    return row.reason + (f" (after {passes})" if passes else "")
+        return done or "as written"
+    return row.reason + (f" (after: {done})" if done else "")
+
+
+def _lists(row: Row) -> dict[str, list[str]]:
+    return {"passes": list(row.passes), "notes": list(row.notes)}
 
 
 def _short(source: str) -> str:

@@ -76,19 +76,25 @@ def stock(loop: Loop) -> Lower:
 
 def surrounded(loop: Loop, engine: Callable[[Loop], Lower], steps: int) -> Lower:
     """The loop after passes, `steps` steps at a time, its core run by `engine`."""
-    chunks, rest = divmod(loop.length, steps)
-    chunk = _piece(loop.replace(length=steps), engine)
-    remainder = _piece(loop.replace(length=rest), engine) if rest else None
-    if chunks == 1 and remainder is None:
-        whole = chunk
-    else:
-        whole = partial(_in_chunks, loop, chunks, steps, chunk, remainder)
+    run_whole = whole(loop, engine, steps)
 
     def lower(ctx: Any, *args: Any) -> Sequence[Any]:
-        ctx = ctx.replace(avals_in=_arguments(loop), avals_out=_results(loop))
-        return mlir.lower_fun(whole, multiple_results=True)(ctx, *args)
+        ctx = ctx.replace(avals_in=_arguments(loop), avals_out=results_of(loop))
+        return mlir.lower_fun(run_whole, multiple_results=True)(ctx, *args)
 
     return lower
+
+
+def whole(
+    loop: Loop, engine: Callable[[Loop], Lower], steps: int
+) -> Callable[..., Values]:
+    """The same as a function of the loop's arguments."""
+    chunks, rest = divmod(loop.length, steps)
+    chunk = _piece(loop.replace(length=steps), engine)
+    if chunks == 1 and not rest:
+        return chunk
+    remainder = _piece(loop.replace(length=rest), engine) if rest else None
+    return partial(_in_chunks, loop, chunks, steps, chunk, remainder)
 
 
 def _piece(loop: Loop, engine: Callable[[Loop], Lower]) -> Callable[..., Values]:
@@ -100,7 +106,7 @@ def _piece(loop: Loop, engine: Callable[[Loop], Lower]) -> Callable[..., Values]
 
 
 def _bound(loop: Loop, lower: Lower) -> Callable[..., Sequence[Any]]:
-    return partial(loop_p.bind, lower=lower, results=tuple(_results(loop)))
+    return partial(loop_p.bind, lower=lower, results=tuple(results_of(loop)))
 
 
 def _in_chunks(
@@ -145,7 +151,7 @@ def _arguments(loop: Loop) -> list[Any]:
     return [*loop.body.in_avals[:fixed], *map(_stacked(loop), loop.x_avals)]
 
 
-def _results(loop: Loop) -> list[Any]:
+def results_of(loop: Loop) -> list[Any]:
     return [*loop.carry_avals, *map(_stacked(loop), loop.y_avals)]
 
 

@@ -29,13 +29,7 @@ from onescan.loop import Loop, nbytes
 from onescan.passes.overtime import over_time
 from onescan.passes.split import Parts, Split, Values, parts_of, rebuilt, variables
 from onescan.passes.totals import Totals
-from onescan.passes.worth import (
-    HEAVY_SUM,
-    PER_ELEMENT,
-    described,
-    elements,
-    operations,
-)
+from onescan.passes.worth import described, operations, pays_to_sum
 from onescan.plan.lanes import lane_axes
 
 #: times as many independent lanes that make an accumulator worth taking out
@@ -170,9 +164,9 @@ def _worthwhile(found: list[Accumulator], totals: Totals) -> list[Accumulator]:
             if a in taken:
                 continue
             missing = _missing(a, totals)
-            path = {id(e): e for t in a.terms for e in _path(a, t, totals)}
+            path = {id(e): e for t in a.terms for e in _path(a, t, totals, missing)}
             gain = sum(map(operations, [*path.values(), *a.chain]))
-            if gain >= max(HEAVY_SUM, PER_ELEMENT * elements(missing)):
+            if pays_to_sum(gain, missing):
                 totals.leave(missing)
                 taken.append(a)
                 changed = True
@@ -185,8 +179,8 @@ def _missing(a: Accumulator, totals: Totals, through_sums: bool = False) -> set[
     return {t for t in a.terms if not totals.is_ready(t)}
 
 
-def _path(a: Accumulator, term: Any, totals: Totals) -> list[JaxprEqn]:
-    return totals.path(term) if a.kind == "sum" else []
+def _path(a: Accumulator, term: Any, totals: Totals, left: set[Var]) -> list[JaxprEqn]:
+    return totals.path(term, left) if a.kind == "sum" else []
 
 
 def _blocking(

@@ -3,7 +3,8 @@
 In goes a loop; out comes one in which
 
 * equal equations are one (same primitive, parameters and operands: equations have
-  no effects, so they compute the same value);
+  no effects, so they compute the same value), and a conversion to the type that a
+  value has is that value;
 * a carry that every step hands on unchanged is a constant;
 * a y that is an x, a constant, or another y is not stacked again: after the loop
   it is that x, that constant for every step, or that other y;
@@ -110,6 +111,9 @@ def _merged(parts: Parts) -> Parts:
 
     for eqn in parts.eqns:
         eqn = eqn.replace(invars=[read(v) for v in eqn.invars])
+        if _gives_back(eqn):
+            same[eqn.outvars[0]] = eqn.invars[0]
+            continue
         key = _key(eqn)
         if key is not None and key in seen:
             same.update(zip(eqn.outvars, seen[key].outvars, strict=True))
@@ -122,6 +126,13 @@ def _merged(parts: Parts) -> Parts:
         new_carry=tuple(map(read, parts.new_carry)),
         ys=tuple(map(read, parts.ys)),
     )
+
+
+def _gives_back(eqn: JaxprEqn) -> bool:
+    """Whether an equation converts to the type its operand has."""
+    if eqn.primitive.name != "convert_element_type" or eqn.params["sharding"]:
+        return False
+    return eqn.invars[0].aval.dtype == eqn.outvars[0].aval.dtype
 
 
 def _key(eqn: JaxprEqn) -> Any:

@@ -29,13 +29,12 @@ from onescan.passes.split import (
     variables,
 )
 from onescan.passes.worth import (
-    PER_ELEMENT,
     described,
-    elements,
     is_heavy,
     is_movable,
     moves_nothing,
     operations,
+    pays,
 )
 
 
@@ -50,7 +49,7 @@ def sink(loop: Loop) -> Split | None:
     stays = [y for y, gone in zip(parts.ys, goes, strict=True) if not gone]
     new = tuple(v for v in _operands(parts, sunk) if not any(v is y for y in stays))
     heavy = [eqn for eqn in sunk if is_heavy(eqn)]
-    if sum(map(operations, heavy)) < PER_ELEMENT * elements(new):
+    if not pays(sum(map(operations, heavy)), new):
         return None
     left = (*stays, *new)
 

@@ -105,13 +105,13 @@ class Totals:
         """The products that a sum of `v` would go down to."""
         return [] if isinstance(v, Literal) else self.holding.get(v, [])
 
-    def path(self, v: Any) -> list[JaxprEqn]:
-        """The equations of one step that a sum of `v` makes unnecessary there."""
-        if self._stops(v):
+    def path(self, v: Any, left: set[Var]) -> list[JaxprEqn]:
+        """The equations that a sum of `v` takes out of a step that leaves `left`."""
+        if self._stops(v) or v in left:
             return []
         maker = self.makers[v]
         rest = () if self.is_product(maker) else self.operands(maker) or ()
-        return [maker, *(eqn for x in rest for eqn in self.path(x))]
+        return [maker, *(eqn for x in rest for eqn in self.path(x, left))]
 
     def missing(self, v: Any, through_sums: bool = False) -> set[Var]:
         """The values the loop must leave behind to make a sum of `v` possible.

@@ -62,8 +62,18 @@ def is_heavy(eqn: JaxprEqn) -> bool:
     name = eqn.primitive.name
     if name == "dot_general":
         work = operations(eqn)
-        return work >= HEAVY and work >= PER_ELEMENT * elements(eqn.outvars)
+        return work >= HEAVY and pays(work, eqn.outvars)
     return name in LIBRARY or name == "threefry2x32"
+
+
+def pays(saved: float, left: Iterable[Any]) -> bool:
+    """Whether so many operations are worth leaving these values behind."""
+    return saved >= PER_ELEMENT * elements(left)
+
+
+def pays_to_sum(saved: float, left: Iterable[Any]) -> bool:
+    """The same for an accumulator."""
+    return saved >= HEAVY_SUM and pays(saved, left)
 
 
 NAMES = {

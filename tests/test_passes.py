@@ -1,0 +1,308 @@
+"""The loop passes: what each takes out, and that nothing but rounding changes."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax import lax
+from passing import assert_same, core_of, loop_of, outside, shown, splits_of
+
+from onescan.passes.accumulate import accumulate
+from onescan.passes.hoist import hoist
+from onescan.passes.simplify import simplify
+from onescan.passes.sink import sink
+
+X = jnp.linspace(-1.0, 1.0, 5 * 2 * 16).reshape(5, 2, 16)
+ROWS = (((0,), (0,)), ((), ()))  # contract the first dimension of both
+W = jnp.linspace(-0.2, 0.2, 16 * 256).reshape(16, 256)
+
+
+def test_hoist_makes_one_product_of_all_steps():
+    def step(h, x):
+        h = jnp.tanh(x @ W + h)
+        return h, h
+
+    loop, args = loop_of(step, jnp.zeros((2, 256)), X)
+    splits = splits_of(loop, hoist, simplify)
+    assert shown(core_of(splits).body) == [
+        "in  a:float32[2,256] b:float32[2,256]",
+        "c:float32[2,256] = add b a",
+        "d:float32[2,256] = tanh c",
+        "out d d",
+    ]
+    assert outside(splits, args) == [
+        "in  a:float32[16,256] b:float32[2,256] c:float32[5,2,16]",
+        "d:float32[5,2,256] = dot_general c a",
+        "e:float32[2,256] f:float32[5,2,256] = onescan_loop b d",
+        "out e f",
+    ]
+    assert_same(loop, splits, args)
+    assert splits[0].notes == (
+        "hoisted 1 matrix product (x @ W, test_passes.py:23) over 5 steps",
+    )
+
+
+def test_hoist_takes_along_what_feeds_the_product():
+    def step(h, x):
+        return h + jnp.sum(jnp.tanh(x) @ W), None
+
+    loop, args = loop_of(step, 0.0, X)
+    splits = splits_of(loop, hoist, simplify)
+    assert "tanh" not in str(core_of(splits).body)
+    assert_same(loop, splits, args)
+
+
+def test_hoist_computes_once_what_no_step_changes():
+    def step(h, _):
+        return h @ jnp.exp(W[:, :16]), None
+
+    loop, args = loop_of(step, jnp.ones((2, 16)), None, length=4)
+    splits = splits_of(loop, hoist, simplify)
+    assert shown(core_of(splits).body) == [
+        "in  a:float32[16,16] b:float32[2,16]",
+        "c:float32[2,16] = dot_general b a",
+        "out c",
+    ]
+    assert_same(loop, splits, args)
+
+
+def test_hoist_draws_the_random_bits_of_all_steps_at_once():
+    def step(h, key):
+        return h * 0.5 + jax.random.normal(key), None
+
+    loop, args = loop_of(step, 0.0, jax.random.split(jax.random.key(0), 6))
+    splits = splits_of(loop, hoist)
+    assert "threefry2x32" in str(loop.body)
+    assert "threefry2x32" not in str(core_of(splits).body)
+    assert_same(loop, splits, args)
+
+
+@pytest.mark.parametrize("size", [2, 4, 8])
+def test_hoist_leaves_small_products(size):
+    weights = jnp.eye(size)
+
+    def step(h, x):
+        return weights @ h + weights @ x, h
+
+    loop, _ = loop_of(step, jnp.ones(size), jnp.ones((5, size)))
+    assert hoist(loop) is None
+
+
+def test_hoist_leaves_branches_of_a_step():
+    def step(h, x):
+        big = lax.cond(x[0, 0] > 0, lambda: x @ W, lambda: jnp.zeros((2, 256)))
+        return h + big, None
+
+    loop, _ = loop_of(step, jnp.zeros((2, 256)), X)
+    assert hoist(loop) is None
+
+
+def test_sink_computes_a_readout_after_the_loop():
+    def step(h, x):
+        h = jnp.tanh(h + x)
+        return h, jax.nn.relu(h @ W)
+
+    loop, args = loop_of(step, jnp.zeros((2, 16)), X)
+    splits = splits_of(loop, sink, simplify)
+    assert shown(core_of(splits).body) == [
+        "in  a:float32[2,16] b:float32[2,16]",
+        "c:float32[2,16] = add a b",
+        "d:float32[2,16] = tanh c",
+        "out d d",
+    ]
+    assert outside(splits, args) == [
+        "in  a:float32[16,256] b:float32[2,16] c:float32[5,2,16]",
+        "d:float32[2,16] e:float32[5,2,16] = onescan_loop b c",
+        "f:float32[5,2,256] = dot_general e a",
+        "g:float32[5,2,256] = max f 0.0",
+        "out d g",
+    ]
+    assert_same(loop, splits, args)
+
+
+def test_sink_leaves_what_the_next_step_needs():
+    def step(h, x):
+        wide = (h + x) @ W
+        return jnp.tanh(wide[:, :16]), wide
+
+    loop, _ = loop_of(step, jnp.zeros((2, 16)), X)
+    assert sink(loop) is None
+
+
+def product(a, b):
+    return lax.dot_general(a, b, ROWS)
+
+
+def test_accumulate_contracts_time_too():
+    def step(carry, x):
+        h, total = carry
+        h = jnp.tanh(h + x)
+        return (h, total + product(h, x)), None
+
+    init = jnp.zeros((2, 16)), jnp.ones((16, 16))
+    loop, args = loop_of(step, init, X.repeat(2, axis=2)[:, :, :16])
+    splits = splits_of(loop, simplify, accumulate)
+    assert shown(core_of(splits).body) == [
+        "in  a:float32[2,16] b:float32[2,16]",
+        "c:float32[2,16] = add a b",
+        "d:float32[2,16] = tanh c",
+        "out d d",
+    ]
+    assert outside(splits, args)[-6:] == [
+        "d:float32[2,16] e:float32[5,2,16] = onescan_loop a c",
+        "f:float32[10,16] = reshape e",
+        "g:float32[10,16] = reshape c",
+        "h:float32[16,16] = dot_general f g",
+        "i:float32[16,16] = add b h",
+        "out d i",
+    ]
+    assert_same(loop, splits, args)
+    assert splits[-1].notes == (
+        "accumulated 1 matrix product (lax.dot_general(a, b, ROWS), "
+        "test_passes.py:134) over 5 steps into one each",
+    )
+
+
+def two_products(h, x):
+    h = jnp.tanh(h + x)
+    return h, [h.T @ x, (2 * x).T @ h - h.T @ h], [h.sum(0), jnp.sum(3 * h + x)]
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_accumulators_share_what_the_loop_leaves_behind(reverse):
+    def step(carry, x):
+        h, weights, biases = carry
+        h, products, sums = two_products(h, x)
+        weights = [w + p for w, p in zip(weights, products, strict=True)]
+        biases = [b - s for b, s in zip(biases, sums, strict=True)]
+        return (h, weights, biases), h[0, 0]
+
+    xs = jnp.linspace(-1.0, 1.0, 7 * 32 * 32).reshape(7, 32, 32)
+    weights = [jnp.ones((32, 32)), jnp.zeros((32, 32))]
+    init = jnp.zeros((32, 32)), weights, [jnp.ones(32), jnp.float32(1.0)]
+    loop, args = loop_of(step, init, xs, reverse=reverse)
+    splits = splits_of(loop, simplify, accumulate)
+    core = core_of(splits)
+    assert core.num_carry == 1
+    assert splits[-1].extra == 32 * 32 * 4  # h, once
+    assert_same(loop, splits, args)
+
+
+@pytest.mark.parametrize("reduce", [jnp.maximum, jnp.minimum])
+def test_largest_and_smallest_of_what_needs_no_carry(reduce):
+    def step(carry, x):
+        h, most = carry
+        return (jnp.tanh(h + x[0, 0]), reduce(most, x)), h
+
+    xs = jnp.sin(jnp.arange(5.0 * 32 * 64)).reshape(5, 32, 64)
+    loop, args = loop_of(step, (0.0, jnp.zeros((32, 64))), xs)
+    splits = splits_of(loop, accumulate)
+    assert core_of(splits).num_carry == 1
+    assert_same(loop, splits, args)
+
+
+def read_in_ys(total, x):
+    return total + x.T @ x, total[0, 0]
+
+
+def new_value_in_ys(total, x):
+    total = total + x.T @ x
+    return total, total[0]
+
+
+def scaled(total, x):
+    return 0.9 * total + x.T @ x, None
+
+
+def multiplied(total, x):
+    return total * (x.T @ x), None
+
+
+def subtracted_from(total, x):
+    return x.T @ x - total, None
+
+
+def added_to_itself(total, x):
+    return total + total, x
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        read_in_ys,
+        new_value_in_ys,
+        scaled,
+        multiplied,
+        subtracted_from,
+        added_to_itself,
+    ],
+)
+def test_accumulate_leaves_carries_that_are_more_than_sums(step):
+    loop, _ = loop_of(step, jnp.ones((16, 16)), X)
+    assert accumulate(loop) is None
+
+
+def test_accumulate_leaves_small_sums():
+    def step(carry, x):
+        h, total = carry
+        h = jnp.sin(h + x)
+        return (h, total + h), None
+
+    loop, _ = loop_of(step, (jnp.zeros(64), jnp.zeros(64)), jnp.ones((5, 64)))
+    assert accumulate(loop) is None
+
+
+def test_accumulate_sets_lanes_free():
+    def step(carry, x):
+        h, loss = carry
+        h = jnp.sin(h + x)
+        return (h, loss + jnp.sum(h * h)), None
+
+    loop, args = loop_of(step, (jnp.zeros(64), 0.0), jnp.ones((5, 64)))
+    splits = splits_of(loop, simplify, accumulate)
+    assert [v.shape for v in core_of(splits).y_avals] == [(64,)]
+    assert_same(loop, splits, args)
+
+
+def test_accumulate_is_right_for_integers_and_halves():
+    def step(carry, x):
+        h, count, half = carry
+        h = h + x
+        product = (h.T @ x).astype(jnp.bfloat16)
+        return (h * 0.5, count + jnp.int8(100) * jnp.int8(1), half + product), None
+
+    init = jnp.zeros((2, 16)), jnp.int8(3), jnp.zeros((16, 16), jnp.bfloat16)
+    loop, args = loop_of(step, init, X[:, :, :16])
+    splits = splits_of(loop, simplify, accumulate)
+    assert core_of(splits).num_carry == 2
+    assert_same(loop, splits, args, tolerance=0.02)
+
+
+def test_simplify_forwards_merges_and_drops():
+    def step(carry, x):
+        h, steady = carry
+        y, unread = x
+        a, b = jnp.sin(h + y), jnp.sin(h + y)
+        return (a * b + steady, steady), (y, a, b, steady, 1.0, unread)
+
+    init = jnp.ones(3), jnp.arange(3.0)
+    loop, args = loop_of(step, init, (jnp.ones((4, 3)), jnp.ones((4, 2))), raw=True)
+    splits = splits_of(loop, simplify)
+    assert shown(core_of(splits).body) == [
+        "in  a:float32[3] b:float32[3] c:float32[3]",
+        "d:float32[3] = add b c",
+        "e:float32[3] = sin d",
+        "f:float32[3] = mul e e",
+        "g:float32[3] = add f a",
+        "out g e",
+    ]
+    assert_same(loop, splits, args)
+
+
+def test_nothing_to_do():
+    def step(h, x):
+        return jnp.sin(h + x), h
+
+    loop, _ = loop_of(step, jnp.ones(3), jnp.ones((4, 3)))
+    assert splits_of(loop, simplify, accumulate, hoist, sink, simplify) == []
