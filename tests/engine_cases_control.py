@@ -184,6 +184,11 @@ INDEXING: dict[str, Case] = {
     "searchsorted": case(
         lambda x, v: jnp.searchsorted(jnp.sort(x), v), (I, (9,)), (I, (4,))
     ),
+    "searchsorted_float": case(
+        lambda x, v: jnp.searchsorted(jnp.sort(x), v, method="compare_all"),
+        (F, (9,)),
+        (F, (4,)),
+    ),
     "roll_by": case(lambda x, i: jnp.roll(x, i), (F, (7,)), index(7)),
     "row_lookup": case(lambda s, t, x: t[s, x], index(5), (I, (5, 7)), index(7)),
 }
@@ -370,6 +375,22 @@ RANDOM: dict[str, Case] = {
         ),
         (U, ()),
         rounds=1,
+    ),
+    "keys_in_control": case(
+        lambda s, p: (
+            lax.scan(
+                lambda c, _: ((c[0] + 1, random.split(c[1])[0]), c[1]),
+                (0, _key(s)),
+                None,
+                length=5,
+            ),
+            lax.cond(p, lambda k: (1, k), lambda k: (2, random.fold_in(k, 3)), _key(s)),
+            lax.fori_loop(
+                0, 3, lambda i, c: (c[0] + i, random.split(c[1])[1]), (0, _key(s))
+            ),
+        ),
+        (U, ()),
+        (Q, ()),
     ),
     "key_indexed": case(
         lambda s, i: random.key_data(random.split(_key(s), 5)[i]), (U, ()), index(5)

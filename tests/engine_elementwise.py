@@ -11,6 +11,7 @@ import mpmath
 import numpy as np
 from engines import FLOATS, INTS
 from jax import lax
+from jax.extend.core import primitives as jp
 
 SIGNED = INTS[:4]
 
@@ -54,6 +55,10 @@ OPS: dict[str, Op] = {
     "clz": Op(lax.clz, 1, INTS),
     "div": Op(lax.div, 2, NUMBERS),
     "eq": Op(lax.eq, 2, ALL),
+    **{
+        primitive.name: Op(primitive.bind, 2, (*FLOATS, *INTS))
+        for primitive in (jp.eq_to_p, jp.le_to_p, jp.lt_to_p)
+    },
     "floor": Op(lax.floor, 1, FLOATS),
     "ge": Op(lax.ge, 2, ALL),
     "gt": Op(lax.gt, 2, ALL),

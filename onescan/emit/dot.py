@@ -236,7 +236,7 @@ class _Product:
                 held = e.b.load(cell)
                 e.b.store(_multiply_add(e.b, self.dtype, a, c, held), cell)
 
-        if self._is_small():
+        if 0 in sizes or not sizes or self._is_small():
             for index in product(*map(range, sizes)):
                 step(index)
         else:

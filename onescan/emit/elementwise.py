@@ -165,6 +165,23 @@ def _comparison(sign: str) -> Op:
     return lambda b, eqn, xs: compare(b, _dtype(eqn), sign, *xs)
 
 
+def _total_order(sign: str) -> Op:
+    """Comparison by IEEE's total order: -nan, -inf, ..., -0, 0, ..., inf, nan."""
+
+    def rank(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
+        element = ir.IntType(64 if ty.element_type(x) == ty.F64 else 32)
+        bits = b.bitcast(x, ty.with_width(element, ty.width_of(x)))
+        mirrored = b.xor(bits, _like(bits, (1 << (element.width - 1)) - 1))
+        return b.select(b.icmp_signed("<", bits, _like(bits, 0)), mirrored, bits)
+
+    def op(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+        if ty.is_float(_dtype(eqn)):
+            return b.icmp_signed(sign, *(rank(b, x) for x in xs))
+        return compare(b, _dtype(eqn), sign, *xs)
+
+    return op
+
+
 def _clamp(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
     low, x, high = xs
     dtype = _dtype(eqn, 1)
@@ -395,13 +412,16 @@ OPS: dict[str, Op] = {
     "convert_element_type": _convert,
     "div": _div,
     "eq": _comparison("=="),
+    "eq_to": _total_order("=="),
     "floor": lambda b, eqn, xs: intrinsic(b, "llvm.floor", xs[0]),
     "ge": _comparison(">="),
     "gt": _comparison(">"),
     "integer_pow": _integer_pow,
     "is_finite": _is_finite,
     "le": _comparison("<="),
+    "le_to": _total_order("<="),
     "lt": _comparison("<"),
+    "lt_to": _total_order("<"),
     "max": lambda b, eqn, xs: maximum(b, _dtype(eqn), *xs),
     "min": lambda b, eqn, xs: minimum(b, _dtype(eqn), *xs),
     "mul": _arithmetic("fmul", "mul"),

@@ -24,11 +24,12 @@ def key_params(
     eqn: JaxprEqn, inputs: list[Any]
 ) -> tuple[list[Any], dict[str, Any]]:
     """Inputs and parameters of an equation on keys, for the raw uint32 arrays."""
-    if not eqn.invars or not any(is_key(v.aval) for v in eqn.outvars):
+    keys = [v.aval for v in eqn.outvars if is_key(v.aval)]
+    if not eqn.invars or not keys:
         return inputs, eqn.params
     name, params = eqn.primitive.name, eqn.params
-    words = compat.physical(eqn.outvars[0].aval).shape[-1]
-    rank = len(eqn.outvars[0].aval.shape)
+    words = compat.physical(keys[0]).shape[-1]
+    rank = len(keys[0].shape)
     if name == "slice":
         strides = params["strides"]
         return inputs, {
