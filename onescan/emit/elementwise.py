@@ -36,7 +36,10 @@ def rule(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
         value = op(e.b, eqn, ty.match(e.b, *values))
         return rounded(e.b, value, out.aval.dtype)
 
-    return [e.lazy(out, at, operands, COSTS.get(eqn.primitive.name, 1))]
+    cost = COSTS.get(eqn.primitive.name, 1)
+    if np.dtype(out.aval.dtype) in ty.HALVES:
+        cost += ROUNDING
+    return [e.lazy(out, at, operands, cost)]
 
 
 def spread(
@@ -446,6 +449,8 @@ OPS: dict[str, Op] = {
     **{name: _function(name) for name in FUNCTIONS if name != "pow"},
 }
 
+#: rough operations of rounding to a half type
+ROUNDING = 20
 #: rough operations of one element, where that is not 1
 COSTS = {
     "convert_element_type": 0,

@@ -24,6 +24,8 @@ from onescan.plan.plan import Lane, Plan
 #: in all of them, is unrolled
 UNROLL = 16
 UNROLLED_OPERATIONS = 160
+#: operations of a kernel that may be unrolled before loops stay loops
+UNROLLED_IN_ALL = 3000
 #: fewer positions than this are done one by one: shuffles would cost more
 SHORTEST = 4
 #: elementwise values dearer than this (in operations) are not computed twice
@@ -40,6 +42,7 @@ class Emitter:
         self.b = ir.IRBuilder(function.append_basic_block("start"))
         self.bases: dict[Lane, ir.Value | int] = {}
         self.stack_bytes = 0
+        self.unrolled = 0
         self.body: Any = None  # the innermost body being emitted
 
     # loops
@@ -82,7 +85,10 @@ class Emitter:
         """
         counts = tuple(counts)
         few = min(UNROLL, max(1, UNROLLED_OPERATIONS // max(cost, 1)))
+        if self.unrolled > UNROLLED_IN_ALL:
+            few = min(few, 2)
         if prod(counts) <= few:
+            self.unrolled += prod(counts) * cost
             for index in product(*map(range, counts)):
                 body(index)
             return

@@ -141,7 +141,7 @@ class Tile:
     def _common_cells(self) -> dict[Any, Array]:
         cells = {}
         for var in self.carries:
-            if self.plan.is_laned(var):
+            if var in self.laned.members:
                 continue
             init, final = (
                 self._whole(self._init_of(var)),
@@ -156,7 +156,7 @@ class Tile:
         """For each carry along the vector lane, memory for all blocks of a tile."""
         rows = {}
         for var in self.carries:
-            if self.plan.is_laned(var):
+            if var in self.laned.members:
                 shape = (vector.blocks, *self.plan.local_shape(var))
                 lanes = (None, *self.plan.local_lanes(var))
                 rows[var] = self.e.scratch(shape, lanes, var.aval.dtype)
@@ -188,7 +188,7 @@ class Tile:
     def _blocks(self, starts: dict[Any, ir.Value]) -> Iterator[Index]:
         """Code for each block of the vector lane, with the bases set to it."""
         e, vector = self.e, self.plan.vector
-        if vector is None or not (self.laned.eqns or self._has_laned()):
+        if vector is None or not self.laned.members:
             return
         if vector.blocks == 1:
             e.bases = {**starts, vector: _inside(e, starts[vector], vector)}
@@ -199,9 +199,6 @@ class Tile:
             base = e.b.add(starts[vector], step)
             e.bases = {**starts, vector: _inside(e, base, vector)}
             yield block
-
-    def _has_laned(self) -> bool:
-        return any(map(self.plan.is_laned, self.variables))
 
     # a step
 
@@ -231,7 +228,7 @@ class Tile:
         e = self.e
         outvars = self.loop.body.jaxpr.outvars
         for k, var in enumerate(outvars[self.loop.num_carry :]):
-            if part.holds(self.plan, var):
+            if (var in self.laned.members) == (part is self.laned):
                 value = self._value(var, values)
                 with e.one_writer(value.lanes):
                     e.put(self._slice(self.first_y + k, t), value)
@@ -265,7 +262,7 @@ class Tile:
                 group = stride if lane.vector else group
         # a group is whole: what lies beside a lane is not cut into tiles
         beside = [l for l, s in zip(lanes, strides, strict=True) if s < group]
-        assert not any(beside), "numbers of a lane in several tiles"
+        assert 0 in shape or not any(beside), "numbers of a lane in several tiles"
         return Memory(
             self.pointers[i],
             np.dtype(var.aval.dtype),

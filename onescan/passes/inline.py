@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from jax.extend.core import primitives as jp
 
@@ -83,6 +84,12 @@ def _equation(eqn: JaxprEqn, inputs: list[Atom], eqns: list[JaxprEqn]) -> list[A
         if isinstance(called, ClosedJaxpr):
             return _emit(called.jaxpr, called.consts, inputs, eqns)
         return _emit(called, (), inputs, eqns)
+    if name == "platform_index":
+        return [_index_of_platform(eqn)]
+    if name == jp.cond_p.name and isinstance(inputs[0], Literal):
+        branches = eqn.params["branches"]
+        which = min(max(int(inputs[0].val), 0), len(branches) - 1)
+        return _emit(branches[which].jaxpr, branches[which].consts, inputs[1:], eqns)
     if expansion := compat.keys_as_bits(eqn):
         traced = jax.make_jaxpr(expansion)(*(_struct(v.aval) for v in inputs))
         return _emit(traced.jaxpr, traced.consts, inputs, eqns)
@@ -92,6 +99,13 @@ def _equation(eqn: JaxprEqn, inputs: list[Atom], eqns: list[JaxprEqn]) -> list[A
         eqn.replace(invars=inputs, outvars=outvars, params=_inner(name, params))
     )
     return outvars  # type: ignore[return-value]
+
+
+def _index_of_platform(eqn: JaxprEqn) -> Literal:
+    """Which of the branches for several platforms is the one for a CPU."""
+    platforms = eqn.params["platforms"]
+    fits = (i for i, names in enumerate(platforms) if names is None or "cpu" in names)
+    return Literal(np.int32(next(fits)), eqn.outvars[0].aval)
 
 
 def _struct(aval: Any) -> jax.ShapeDtypeStruct:

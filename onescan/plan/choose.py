@@ -34,8 +34,12 @@ TRANSPOSE = 2.0
 INTERLEAVED = 4
 #: a second lane axis with at most this many positions is not cut into tiles
 FEW = 8
-#: what loops over inner dimensions cost more than loops over lanes
+#: what loops over inner dimensions cost, next to loops over lanes; products reuse
+#: what they load better along inner dimensions
 INNER = 1.05
+PRODUCT = 0.7
+#: positions of a lane axis that a thread needs, to use each weight it loads often
+ROWS = 16
 
 
 @dataclass(frozen=True)
@@ -151,7 +155,8 @@ def _inner_cost(
         shape = operand_of(work.eqn).aval.shape
         n = shape[-1] if shape else 1
         vectors = len(_widths(n, native)) if n else 1
-        cost += work.operations * vectors / max(n, 1) * INNER
+        dearer = PRODUCT if work.eqn.primitive.name == "dot_general" else INNER
+        cost += work.operations * vectors / max(n, 1) * dearer
     cut = _cut(works, axes, helpers)
     return cost if cut is None else cost * (_share(works, cut) / helpers + 0.1)
 
@@ -218,6 +223,7 @@ def _cut(works: list[Work], axes: list[Merged], pieces: int) -> Merged | None:
     """The lane axis that is cut into a piece for each thread, if one is worth it."""
     for group in axes:
         fits = len(group.parts) == 1 and group.size % pieces == 0
+        fits = fits and group.size >= ROWS * pieces
         if fits and pieces > 1 and _share(works, group) > ALONE:
             return group
     return None

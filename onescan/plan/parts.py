@@ -19,34 +19,59 @@ from onescan.plan.plan import Plan
 class Part:
     """Some equations of a body: what they read and what others need of them."""
 
-    laned: bool
+    members: set[Any]  # the values that belong to this part
     invars: list[Var]
     eqns: list[JaxprEqn]
     outvars: list[Var]
-
-    def holds(self, plan: Plan, var: Any) -> bool:
-        """Whether an output of the body belongs to this part."""
-        return plan.is_laned(var) == self.laned
 
 
 def parts(plan: Plan) -> tuple[Part, Part]:
     """The common part and the laned part of a loop's body."""
     jaxpr = plan.loop.body.jaxpr
-    common = [eqn for eqn in jaxpr.eqns if not _is_laned(plan, eqn)]
-    laned = [eqn for eqn in jaxpr.eqns if _is_laned(plan, eqn)]
+    members = _laned(plan)
+    common = [eqn for eqn in jaxpr.eqns if members.isdisjoint(eqn.outvars)]
+    laned = [eqn for eqn in jaxpr.eqns if not members.isdisjoint(eqn.outvars)]
     outs = list(dict.fromkeys(v for v in jaxpr.outvars if isinstance(v, Var)))
-    asked = _read(laned) | {v for v in outs if not plan.is_laned(v)}
+    asked = (_read(laned) | set(outs)) - members
     made = [v for eqn in common for v in eqn.outvars]
     # carries read by the lanes too are results, so that nobody overwrites them
-    kept = [v for v in [*jaxpr.invars, *made] if v in asked and not plan.is_laned(v)]
-    first = Part(False, _inputs(jaxpr.invars, common, kept), common, kept)
-    results = [v for v in outs if plan.is_laned(v)]
-    second = Part(True, _inputs([*jaxpr.invars, *made], laned, results), laned, results)
+    kept = [v for v in [*jaxpr.invars, *made] if v in asked]
+    first = Part(
+        {*jaxpr.invars, *jaxpr.outvars, *made} - members,
+        _inputs(jaxpr.invars, common, kept),
+        common,
+        kept,
+    )
+    results = [v for v in outs if v in members]
+    known = [*jaxpr.invars, *made]
+    second = Part(members, _inputs(known, laned, results), laned, results)
     return first, second
 
 
-def _is_laned(plan: Plan, eqn: JaxprEqn) -> bool:
-    return any(plan.is_laned(v) for v in [*eqn.invars, *eqn.outvars])
+def _laned(plan: Plan) -> set[Any]:
+    """The values of the laned part.
+
+    Those that lie along the vector lane, and what an equation that touches one
+    gives besides (the counter of an inner loop, say): it could be computed once,
+    but not apart from them.
+    """
+    loop, jaxpr = plan.loop, plan.loop.body.jaxpr
+    values = [*jaxpr.invars, *jaxpr.outvars, *(v for e in jaxpr.eqns for v in e.outvars)]
+    members = {v for v in values if isinstance(v, Var) and plan.is_laned(v)}
+    carry = jaxpr.invars[loop.num_consts : loop.num_consts + loop.num_carry]
+    size = -1
+    while size != len(members):
+        size = len(members)
+        for eqn in jaxpr.eqns:
+            inputs = (v for v in eqn.invars if isinstance(v, Var))
+            if not members.isdisjoint([*inputs, *eqn.outvars]):
+                members.update(eqn.outvars)
+        for before, after in zip(carry, jaxpr.outvars, strict=False):
+            if isinstance(after, Var) and after in members:
+                members.add(before)
+            elif before in members and isinstance(after, Var):
+                members.add(after)
+    return members
 
 
 def _read(eqns: list[JaxprEqn]) -> set[Var]:
