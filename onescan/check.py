@@ -37,7 +37,8 @@ def lower_both(
     """Lower both engines, and a comparison that raises `CheckError` when it runs."""
     ours = native.lower(ctx.replace(), *args)
     with switches.using(engine="xla"):
-        stock = compat.stock_rule(compat.with_fresh_caches(ctx), *args, **params)
+        ctx = compat.with_fresh_caches(ctx)
+        stock = compat.stock_rule(ctx.replace(), *args, **params)
 
         def compared(*values: Any) -> list[Any]:
             inputs, results = values[: len(args)], values[len(args) :]
