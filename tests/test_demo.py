@@ -100,7 +100,7 @@ def test_several_loops_of_a_program():
     )
     left = Row("f.py:2", "g", 3, 4, 4, 4, engine="xla", reason="too big", passes=())
     became = what_became(Report((row, left, left)))
-    assert became == ("native 1/3", "one kernel, hoist; too big")
+    assert became == ("native 1/3", "one kernel; too big (hoist)")
 
 
 def test_a_wrong_result_is_told(monkeypatch, tmp_path, capsys):

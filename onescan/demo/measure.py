@@ -114,5 +114,8 @@ def what_became(report: Report) -> tuple[str, str]:
         engine = f"native {len(native)}/{len(rows)}"
     else:
         engine = "native" if native else "XLA"
-    reasons = [row.reason or ", ".join(("one kernel", *row.passes)) for row in rows]
-    return engine, "; ".join(dict.fromkeys(reasons))
+    kernels = "one kernel" if len(native) == 1 else f"{len(native)} kernels"
+    passes = dict.fromkeys(name for row in rows for name in row.passes)
+    reasons = dict.fromkeys(row.reason for row in rows if row.reason)
+    why = "; ".join(([kernels] if native else []) + list(reasons))
+    return engine, why + (f" ({', '.join(passes)})" if passes else "")
