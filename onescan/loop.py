@@ -14,6 +14,10 @@ from typing import Any
 
 from jax.extend.core import ClosedJaxpr
 
+# JAX types the avals of equations and variables too loosely to be of use
+Equation = Any
+Variable = Any
+
 
 @dataclass(frozen=True, eq=False)
 class Loop:

@@ -27,14 +27,14 @@ from onescan.emit import types as ty
 class Vec:
     """The positions base, base + 1, ..., base + width - 1."""
 
-    base: int | ir.Value
+    base: int | ty.Value
     width: int
 
 
-Index = int | ir.Value | Vec
+Index = int | ty.Value | Vec
 
 
-def as_value(b: ir.IRBuilder, index: Index) -> ir.Value:
+def as_value(b: ty.Builder, index: Index) -> ty.Value:
     """An index component as an i64, or a vector of them."""
     if isinstance(index, int):
         return ir.Constant(ty.I64, index)
@@ -44,7 +44,7 @@ def as_value(b: ir.IRBuilder, index: Index) -> ir.Value:
     return index
 
 
-def add(b: ir.IRBuilder, x: Index, y: Index) -> Index:
+def add(b: ty.Builder, x: Index, y: Index) -> Index:
     """The sum of two index components, folded where it can be."""
     if isinstance(x, int) and isinstance(y, int):
         return x + y
@@ -59,7 +59,7 @@ def add(b: ir.IRBuilder, x: Index, y: Index) -> Index:
     return b.add(*ty.match(b, as_value(b, x), as_value(b, y)))
 
 
-def scale(b: ir.IRBuilder, x: Index, factor: int) -> Index:
+def scale(b: ty.Builder, x: Index, factor: int) -> Index:
     """An index component times a constant."""
     if factor == 1:
         return x
@@ -72,7 +72,7 @@ def scale(b: ir.IRBuilder, x: Index, factor: int) -> Index:
 
 
 def _is_vector(x: Index) -> bool:
-    return isinstance(x, ir.Value) and isinstance(x.type, ir.VectorType)
+    return isinstance(getattr(x, "type", None), ir.VectorType)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,20 +83,20 @@ class Memory:
     the dimensions whose strides are smaller.
     """
 
-    pointer: ir.Value
+    pointer: ty.Value
     dtype: np.dtype
     strides: tuple[int, ...]
-    offset: int | ir.Value = 0
+    offset: int | ty.Value = 0
     align: int = 1
     group: int = 1
 
-    def within(self, b: ir.IRBuilder, position: Index) -> Memory:
+    def within(self, b: ty.Builder, position: Index) -> Memory:
         """What lies at a position of the first dimension."""
         first, *rest = self.strides
         offset = add(b, self.offset, scale(b, position, first))
         return replace(self, strides=tuple(rest), offset=offset)
 
-    def _place(self, b: ir.IRBuilder, index: tuple[Index, ...]) -> tuple[Index, int]:
+    def _place(self, b: ty.Builder, index: tuple[Index, ...]) -> tuple[Index, int]:
         """(position, width): a scalar start with a width, or a vector of places."""
         scalar: Index = self.offset
         vector_stride, width, wild = 0, 0, None
@@ -120,7 +120,7 @@ class Memory:
             lanes = add(b, wild, lanes) if vector_stride else wild
         return as_value(b, add(b, lanes, scalar)), width
 
-    def _address(self, b: ir.IRBuilder, position: Index) -> ir.Value:
+    def _address(self, b: ty.Builder, position: Index) -> ty.Value:
         if isinstance(position, int) and position == 0:
             return self.pointer
         element = ty.memory_type(self.dtype)
@@ -134,7 +134,7 @@ class Memory:
         return size
 
     def _number(self, index: tuple[Index, ...]) -> int | None:
-        """Which number of its lanes' groups a vector index asks for, if that is known."""
+        """Which number of each lane a vector index asks for, if that is known."""
         vectors = [
             stride
             for component, stride in zip(index, self.strides, strict=True)
@@ -150,7 +150,7 @@ class Memory:
                 number += component * stride
         return number
 
-    def _rows(self, b: ir.IRBuilder, index: tuple[Index, ...]) -> tuple[Index, int]:
+    def _rows(self, b: ty.Builder, index: tuple[Index, ...]) -> tuple[Index, int]:
         """Where the groups of a vector of lanes begin, and how many lanes it has."""
         first = tuple(
             0 if stride < self.group else i.base if isinstance(i, Vec) else i
@@ -159,7 +159,7 @@ class Memory:
         width = next(i.width for i in index if isinstance(i, Vec))
         return self._place(b, first)[0], width
 
-    def load(self, b: ir.IRBuilder, index: tuple[Index, ...]) -> ir.Value:
+    def load(self, b: ty.Builder, index: tuple[Index, ...]) -> ty.Value:
         element = ty.memory_type(self.dtype)
         if (number := self._number(index)) is not None:
             start, width = self._rows(b, index)
@@ -175,8 +175,8 @@ class Memory:
         return ty.from_memory(b, value, self.dtype)
 
     def _load_group(
-        self, b: ir.IRBuilder, start: Index, width: int, number: int
-    ) -> ir.Value:
+        self, b: ty.Builder, start: Index, width: int, number: int
+    ) -> ty.Value:
         lanes = min(width, interleave.CHUNK)
         kind = ir.VectorType(ty.memory_type(self.dtype), lanes)
         pieces = []
@@ -190,7 +190,7 @@ class Memory:
         return interleave.joined(b, pieces)
 
     def store_group(
-        self, b: ir.IRBuilder, index: tuple[Index, ...], values: list[ir.Value]
+        self, b: ty.Builder, index: tuple[Index, ...], values: list[ty.Value]
     ) -> None:
         """Store every number of a vector of lanes; `index` is that of the first."""
         start, width = self._rows(b, index)
@@ -206,9 +206,9 @@ class Memory:
                 b.store(value, address, align=self.dtype.itemsize)
 
     def _gather(
-        self, b: ir.IRBuilder, places: Any, element: ir.Type, width: int
-    ) -> ir.Value:
-        value: ir.Value = ir.Constant(ir.VectorType(element, width), ir.Undefined)
+        self, b: ty.Builder, places: Any, element: ty.Kind, width: int
+    ) -> ty.Value:
+        value: ty.Value = ir.Constant(ir.VectorType(element, width), ir.Undefined)
         for lane in range(width):
             where = ir.Constant(ty.I32, lane)
             address = self._address(b, b.extract_element(places, where))
@@ -216,7 +216,7 @@ class Memory:
             value = b.insert_element(value, loaded, where)
         return value
 
-    def store(self, b: ir.IRBuilder, index: tuple[Index, ...], value: ir.Value) -> None:
+    def store(self, b: ty.Builder, index: tuple[Index, ...], value: ty.Value) -> None:
         position, width = self._place(b, index)
         value = ty.to_memory(b, ty.splat(b, value, width), self.dtype)
         if not _is_vector(position):
@@ -230,7 +230,7 @@ class Memory:
             b.store(part, address, align=self.dtype.itemsize)
 
 
-At = Callable[[tuple[Index, ...]], ir.Value]
+At = Callable[[tuple[Index, ...]], ty.Value]
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,14 +13,14 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
-from jax.extend.core import Jaxpr, JaxprEqn, Literal, Var
-from llvmlite import ir
+from jax.extend.core import Jaxpr, Literal, Var
 
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Memory
 from onescan.emit.emitter import CHEAP, Emitter
 from onescan.emit.indexing import SCATTERS
 from onescan.emit.rules import RULES
+from onescan.loop import Equation
 
 UPDATES = {"dynamic_update_slice", *SCATTERS}
 
@@ -40,7 +40,7 @@ class Body:
             v for eqn in jaxpr.eqns for v in eqn.invars if isinstance(v, Var)
         )
         self.uses.update(v for v in jaxpr.outvars if isinstance(v, Var))
-        self.last = {
+        self.last: dict[Any, int] = {
             v: k
             for k, eqn in enumerate(self.eqns)
             for v in eqn.invars
@@ -52,7 +52,8 @@ class Body:
     def run(self) -> list[Array]:
         """Emit every equation; the results may still be lazy."""
         outer, self.e.body = self.e.body, self
-        for self.now, eqn in enumerate(self.eqns):
+        for k, eqn in enumerate(self.eqns):
+            self.now = k
             operands = [self.read(v) for v in eqn.invars]
             results = RULES[eqn.primitive.name](self.e, eqn, operands)
             for var, array in zip(eqn.outvars, results, strict=True):
@@ -68,7 +69,7 @@ class Body:
     def read(self, atom: Any) -> Array:
         return literal(self.e, atom) if isinstance(atom, Literal) else self.env[atom]
 
-    def overwritable(self, eqn: JaxprEqn, x: Array) -> Array:
+    def overwritable(self, eqn: Equation, x: Array) -> Array:
         """Memory that holds the values of `x` and may be written to."""
         var = eqn.invars[0]
         memory = x.memory
@@ -99,7 +100,7 @@ def _is_var(v: Any) -> bool:
     return isinstance(v, Var)
 
 
-def ordered(jaxpr: Jaxpr) -> list[JaxprEqn]:
+def ordered(jaxpr: Jaxpr) -> list[Equation]:
     """The equations, with readers of a value moved in front of its update."""
     producer = {v: k for k, eqn in enumerate(jaxpr.eqns) for v in eqn.outvars}
     readers: dict[Var, list[int]] = {}
@@ -108,14 +109,14 @@ def ordered(jaxpr: Jaxpr) -> list[JaxprEqn]:
             if isinstance(v, Var):
                 readers.setdefault(v, []).append(k)
     done: set[int] = set()
-    order: list[JaxprEqn] = []
+    order: list[Equation] = []
 
     def needs(k: int, seen: set[int]) -> set[int]:
         for v in jaxpr.eqns[k].invars:
-            if isinstance(v, Var) and (p := producer.get(v)) is not None:
-                if p not in seen:
-                    seen.add(p)
-                    needs(p, seen)
+            p = producer.get(v) if isinstance(v, Var) else None
+            if p is not None and p not in seen:
+                seen.add(p)
+                needs(p, seen)
         return seen
 
     def emit(k: int) -> None:
@@ -138,7 +139,7 @@ def ordered(jaxpr: Jaxpr) -> list[JaxprEqn]:
     return order
 
 
-def literal(e: Emitter, atom: Literal) -> Array:
+def literal(e: Emitter, atom: Any) -> Array:
     """A constant of the jaxpr: a number, or a small array kept with the code."""
     dtype = np.dtype(atom.aval.dtype)
     shape = tuple(atom.aval.shape)

@@ -55,17 +55,18 @@ def scan(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
         operands[inner.num_consts : fixed],
     )
     ys = [e.fresh(v) for v in eqn.outvars[inner.num_carry :]]
+    new = jaxpr.invars[fixed:]
 
     def step(index: tuple[Index, ...]) -> None:
         (k,) = index
         if inner.reverse:
             last = inner.length - 1
             k = last - k if isinstance(k, int) else e.b.sub(_i64(last), k)
-        slices = [_at_step(e, x, v, k) for x, v in zip(xs, jaxpr.invars[fixed:])]
+        slices = [_at_step(e, x, v, k) for x, v in zip(xs, new, strict=True)]
         owned = {c.memory for c in cells}
         outs = emit_body(e, jaxpr, [*consts, *cells, *slices], owned)
         for y, value in zip(ys, outs[inner.num_carry :], strict=True):
-            memory = y.memory
+            memory: Any = y.memory
             e.nest(
                 value.shape,
                 y.lanes[1:],
@@ -86,7 +87,7 @@ def _at_step(e: Emitter, x: Array, var: Any, k: Index) -> Array:
     return e.lazy(var, lambda index: x.at((k, *index)), [x])
 
 
-def _i64(value: int) -> ir.Constant:
+def _i64(value: int) -> ty.Value:
     return ir.Constant(ty.I64, value)
 
 
@@ -117,10 +118,10 @@ def cond(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     args = [e.once(a) for a in args]
     branches = eqn.params["branches"]
     results = [e.fresh(v) for v in eqn.outvars]
-    number = which.at(())
+    number: Any = which.at(())
     if ty.is_bool(which.dtype):
         number = e.b.zext(number, ty.I32)
-    kind = number.type
+    kind: Any = number.type
     last = len(branches) - 1
     if last:  # out of range means the nearest branch
         low = e.b.icmp_signed("<", number, ir.Constant(kind, 0))

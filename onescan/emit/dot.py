@@ -184,7 +184,7 @@ class _Product:
             return
         combine = KINDS["reduce_sum"][0]
         (n,) = self.sizes
-        sums: list[ir.Value] = []
+        sums: list[ty.Value] = []
         start = 0
         for width in e.widths(n):
             count = (n - start) // width
@@ -209,7 +209,7 @@ class _Product:
         start: int,
         stretch: int,
         width: int,
-    ) -> list[ir.Value]:
+    ) -> list[ty.Value]:
         e = self.e
         kind = ty.with_width(ty.register_type(self.dtype), width if width > 1 else 0)
         cells = [e.entry.alloca(kind) for _ in places]
@@ -222,12 +222,10 @@ class _Product:
                 if isinstance(block, int):
                     base: Index = start + block * stretch
                 else:
-                    base = add(
-                        e.b, e.b.mul(block, ir.Constant(ty.I64, stretch)), start
-                    )
+                    base = add(e.b, e.b.mul(block, ir.Constant(ty.I64, stretch)), start)
                 index = (Vec(base, stretch) if stretch > 1 else base,)
-            left: dict[Any, ir.Value] = {}
-            right: dict[Any, ir.Value] = {}
+            left: dict[Any, ty.Value] = {}
+            right: dict[Any, ty.Value] = {}
             for place, cell in zip(places, cells, strict=True):
                 a = self._pull(left, self.x, self.bx, self.fx, self.cx, place, index, 0)
                 c = self._pull(
@@ -246,7 +244,9 @@ class _Product:
     def _is_small(self) -> bool:
         """Whether the product is unrolled whole: all operands fit in registers."""
         sizes = (
-            prod(n for n, l in zip(a.shape, a.lanes) if not (l and l.vector))
+            prod(
+                n for n, l in zip(a.shape, a.lanes, strict=True) if not (l and l.vector)
+            )
             for a in (self.x, self.y, self.target)
         )
         return max(sizes) <= (UNROLLED // 4 if self.e.plan.vector else UNROLLED)
@@ -271,7 +271,7 @@ class _Product:
 
     def _pull(
         self,
-        seen: dict[Any, ir.Value],
+        seen: dict[Any, ty.Value],
         array: Array,
         batch: Any,
         free: Any,
@@ -279,7 +279,7 @@ class _Product:
         place: tuple[Index, ...],
         index: tuple[Index, ...],
         side: int,
-    ) -> ir.Value:
+    ) -> ty.Value:
         first = self.rows[0] if side == 0 else self.columns[0]
         where: dict[int, Index] = dict(zip(batch, place, strict=False))
         where.update(zip(free, place[first:], strict=False))
@@ -306,8 +306,8 @@ def _stride(array: Array, dim: int) -> int | None:
 
 
 def _multiply_add(
-    b: ir.IRBuilder, dtype: Any, x: ir.Value, y: ir.Value, z: ir.Value
-) -> ir.Value:
+    b: ty.Builder, dtype: Any, x: ty.Value, y: ty.Value, z: ty.Value
+) -> ty.Value:
     x, y, z = ty.match(b, x, y, z)
     if ty.is_float(dtype):
         return b.fadd(b.fmul(x, y, flags=el.CONTRACT), z, flags=el.CONTRACT)

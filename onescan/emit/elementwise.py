@@ -19,7 +19,7 @@ from onescan.emit.arrays import Array, Index
 from onescan.emit.emitter import Emitter
 from onescan.emit.math import FUNCTIONS, halves
 
-Op = Callable[[ir.IRBuilder, Any, list[ir.Value]], ir.Value]
+Op = Callable[[ty.Builder, Any, list[ty.Value]], ty.Value]
 CONTRACT = ("contract",)
 
 
@@ -28,7 +28,7 @@ def rule(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     op = OPS[eqn.primitive.name]
     (out,) = eqn.outvars
 
-    def at(index: tuple[Index, ...]) -> ir.Value:
+    def at(index: tuple[Index, ...]) -> ty.Value:
         values = [
             a.at(spread(v.aval.shape, out.aval.shape, index))
             for a, v in zip(operands, eqn.invars, strict=True)
@@ -49,12 +49,11 @@ def spread(
     if not shape:
         return ()
     return tuple(
-        0 if n == 1 and m != 1 else i
-        for i, n, m in zip(index, shape, out, strict=True)
+        0 if n == 1 and m != 1 else i for i, n, m in zip(index, shape, out, strict=True)
     )
 
 
-def rounded(b: ir.IRBuilder, value: ir.Value, dtype: Any) -> ir.Value:
+def rounded(b: ty.Builder, value: ty.Value, dtype: Any) -> ty.Value:
     """A float32 result as the half type it stands for."""
     if np.dtype(dtype) in ty.HALVES and ty.element_type(value) == ty.F32:
         return ty.from_memory(b, ty.to_memory(b, value, dtype), dtype)
@@ -65,11 +64,11 @@ def _dtype(eqn: Any, i: int = 0) -> np.dtype:
     return np.dtype(eqn.invars[i].aval.dtype)
 
 
-def _like(value: ir.Value, number: float) -> ir.Constant:
+def _like(value: ty.Value, number: float) -> ty.Value:
     return ty.constant(ty.element_type(value), number, ty.width_of(value))
 
 
-def intrinsic(b: ir.IRBuilder, name: str, *args: ir.Value) -> ir.Value:
+def intrinsic(b: ty.Builder, name: str, *args: ty.Value) -> ty.Value:
     """Call an LLVM intrinsic that is overloaded on its first argument's type."""
     kind = ir.FunctionType(args[0].type, [a.type for a in args])
     module = b.module
@@ -79,7 +78,7 @@ def intrinsic(b: ir.IRBuilder, name: str, *args: ir.Value) -> ir.Value:
     return b.call(function, args)
 
 
-def _suffix(kind: ir.Type) -> str:
+def _suffix(kind: ty.Kind) -> str:
     if isinstance(kind, ir.VectorType):
         return f"v{kind.count}{_suffix(kind.element)}"
     if isinstance(kind, ir.IntType):
@@ -91,7 +90,7 @@ def _suffix(kind: ir.Type) -> str:
 
 
 def _arithmetic(for_float: str, for_int: str) -> Op:
-    def op(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+    def op(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
         if ty.is_float(_dtype(eqn)):
             return getattr(b, for_float)(*xs, flags=CONTRACT)
         return getattr(b, for_int)(*xs)
@@ -99,14 +98,14 @@ def _arithmetic(for_float: str, for_int: str) -> Op:
     return op
 
 
-def _div(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+def _div(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     if ty.is_float(_dtype(eqn)):
         return b.fdiv(*xs)
     quotient, _ = _divide(b, _dtype(eqn), *xs)
     return quotient
 
 
-def _rem(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+def _rem(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     if ty.is_float(_dtype(eqn)):
         return b.frem(*xs)
     _, remainder = _divide(b, _dtype(eqn), *xs)
@@ -114,8 +113,8 @@ def _rem(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
 
 
 def _divide(
-    b: ir.IRBuilder, dtype: np.dtype, x: ir.Value, y: ir.Value
-) -> tuple[ir.Value, ir.Value]:
+    b: ty.Builder, dtype: np.dtype, x: ty.Value, y: ty.Value
+) -> tuple[ty.Value, ty.Value]:
     """XLA's integer division: x / 0 is all ones, x rem 0 is x, nothing traps."""
     zero, one, ones = _like(x, 0), _like(x, 1), _like(x, -1)
     by_zero = b.icmp_signed("==", y, zero)
@@ -134,27 +133,25 @@ def _divide(
     )
 
 
-def maximum(b: ir.IRBuilder, dtype: Any, x: ir.Value, y: ir.Value) -> ir.Value:
+def maximum(b: ty.Builder, dtype: Any, x: ty.Value, y: ty.Value) -> ty.Value:
     """The larger; NaN if either is NaN."""
     return _extreme(b, dtype, x, y, ">")
 
 
-def minimum(b: ir.IRBuilder, dtype: Any, x: ir.Value, y: ir.Value) -> ir.Value:
+def minimum(b: ty.Builder, dtype: Any, x: ty.Value, y: ty.Value) -> ty.Value:
     """The smaller; NaN if either is NaN."""
     return _extreme(b, dtype, x, y, "<")
 
 
 def _extreme(
-    b: ir.IRBuilder, dtype: Any, x: ir.Value, y: ir.Value, sign: str
-) -> ir.Value:
+    b: ty.Builder, dtype: Any, x: ty.Value, y: ty.Value, sign: str
+) -> ty.Value:
     if ty.is_float(dtype):  # -0 is smaller than 0, as in XLA
         return intrinsic(b, "llvm.maximum" if sign == ">" else "llvm.minimum", x, y)
     return b.select(compare(b, dtype, sign, x, y), x, y)
 
 
-def compare(
-    b: ir.IRBuilder, dtype: Any, sign: str, x: ir.Value, y: ir.Value
-) -> ir.Value:
+def compare(b: ty.Builder, dtype: Any, sign: str, x: ty.Value, y: ty.Value) -> ty.Value:
     if ty.is_float(dtype):
         if sign == "!=":
             return b.fcmp_unordered(sign, x, y)
@@ -171,13 +168,13 @@ def _comparison(sign: str) -> Op:
 def _total_order(sign: str) -> Op:
     """Comparison by IEEE's total order: -nan, -inf, ..., -0, 0, ..., inf, nan."""
 
-    def rank(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    def rank(b: ty.Builder, x: ty.Value) -> ty.Value:
         element = ir.IntType(64 if ty.element_type(x) == ty.F64 else 32)
         bits = b.bitcast(x, ty.with_width(element, ty.width_of(x)))
         mirrored = b.xor(bits, _like(bits, (1 << (element.width - 1)) - 1))
         return b.select(b.icmp_signed("<", bits, _like(bits, 0)), mirrored, bits)
 
-    def op(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+    def op(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
         if ty.is_float(_dtype(eqn)):
             return b.icmp_signed(sign, *(rank(b, x) for x in xs))
         return compare(b, _dtype(eqn), sign, *xs)
@@ -185,17 +182,17 @@ def _total_order(sign: str) -> Op:
     return op
 
 
-def _clamp(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+def _clamp(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     low, x, high = xs
     dtype = _dtype(eqn, 1)
     return minimum(b, dtype, maximum(b, dtype, x, low), high)
 
 
-def _neg(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+def _neg(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     return b.fneg(xs[0]) if ty.is_float(_dtype(eqn)) else b.neg(xs[0])
 
 
-def _abs(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+def _abs(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     (x,) = xs
     if ty.is_float(_dtype(eqn)):
         return intrinsic(b, "llvm.fabs", x)
@@ -204,7 +201,7 @@ def _abs(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
     return x
 
 
-def _sign(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+def _sign(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     (x,) = xs
     zero, one = _like(x, 0), _like(x, 1)
     if ty.is_float(_dtype(eqn)):
@@ -218,11 +215,11 @@ def _sign(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
     return b.select(b.icmp_signed("==", x, zero), zero, unit)
 
 
-def _square(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+def _square(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     return OPS["mul"](b, eqn, [xs[0], xs[0]])
 
 
-def _one_minus_square(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+def _one_minus_square(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     (x,) = xs
     one = _like(x, 1)
     if ty.is_float(_dtype(eqn)):
@@ -230,7 +227,7 @@ def _one_minus_square(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value
     return b.mul(b.add(one, x), b.sub(one, x))
 
 
-def _integer_pow(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+def _integer_pow(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     (x,), power = xs, eqn.params["y"]
     result, factor, left = None, x, abs(power)
     while left:
@@ -244,7 +241,7 @@ def _integer_pow(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
     return b.fdiv(_like(x, 1), result) if power < 0 else result
 
 
-def _pow(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+def _pow(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     x, y = xs
     if not ty.is_float(_dtype(eqn, 1)):
         y = convert(b, y, _dtype(eqn, 1), _dtype(eqn, 0))
@@ -254,7 +251,7 @@ def _pow(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
 # bits
 
 
-def _not(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+def _not(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     return b.xor(xs[0], _like(xs[0], -1))
 
 
@@ -265,7 +262,7 @@ def _bits(name: str) -> Op:
 def _shift(name: str) -> Op:
     """Shifts past the width give zero, or the sign for an arithmetic one."""
 
-    def op(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+    def op(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
         x, by = xs
         bits = ty.element_type(x).width
         if isinstance(by, ir.Constant) and _is_small(by, bits):
@@ -279,18 +276,18 @@ def _shift(name: str) -> Op:
     return op
 
 
-def _is_small(constant: ir.Constant, bits: int) -> bool:
+def _is_small(constant: ty.Value, bits: int) -> bool:
     value = constant.constant
     if isinstance(value, (list, tuple)):
         value = getattr(value[0], "constant", value[0])
     return isinstance(value, int) and 0 <= value < bits
 
 
-def _population_count(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+def _population_count(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     return intrinsic(b, "llvm.ctpop", xs[0])
 
 
-def _clz(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+def _clz(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     (x,) = xs
     name = f"llvm.ctlz.{_suffix(x.type)}"
     kind = ir.FunctionType(x.type, [x.type, ty.I1])
@@ -301,11 +298,11 @@ def _clz(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
 # types
 
 
-def _convert(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+def _convert(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     return convert(b, xs[0], _dtype(eqn), np.dtype(eqn.outvars[0].aval.dtype))
 
 
-def convert(b: ir.IRBuilder, x: ir.Value, old: np.dtype, new: np.dtype) -> ir.Value:
+def convert(b: ty.Builder, x: ty.Value, old: np.dtype, new: np.dtype) -> ty.Value:
     """A register value of one dtype as another, as XLA converts."""
     old, new = np.dtype(old), np.dtype(new)
     if old == new:
@@ -335,8 +332,8 @@ def convert(b: ir.IRBuilder, x: ir.Value, old: np.dtype, new: np.dtype) -> ir.Va
 
 
 def _convert_float(
-    b: ir.IRBuilder, x: ir.Value, old: np.dtype, new: np.dtype, kind: ir.Type
-) -> ir.Value:
+    b: ty.Builder, x: ty.Value, old: np.dtype, new: np.dtype, kind: ty.Kind
+) -> ty.Value:
     if new == np.float64:
         return b.fpext(x, kind)
     if new == np.float32:
@@ -350,9 +347,7 @@ def _convert_float(
     return rounded(b, x, new)
 
 
-def _float_to_int(
-    b: ir.IRBuilder, x: ir.Value, new: np.dtype, kind: ir.Type
-) -> ir.Value:
+def _float_to_int(b: ty.Builder, x: ty.Value, new: np.dtype, kind: ty.Kind) -> ty.Value:
     """Towards zero, held at the ends of the range; NaN is 0."""
     name = "llvm.fptosi.sat" if ty.is_signed(new) else "llvm.fptoui.sat"
     full = f"{name}.{_suffix(kind)}.{_suffix(x.type)}"
@@ -362,7 +357,7 @@ def _float_to_int(
     return b.call(function, [x])
 
 
-def _bitcast(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+def _bitcast(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     (x,) = xs
     old, new = _dtype(eqn), np.dtype(eqn.outvars[0].aval.dtype)
     raw = ty.to_memory(b, x, old)
@@ -370,7 +365,7 @@ def _bitcast(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
     return ty.from_memory(b, raw if raw.type == kind else b.bitcast(raw, kind), new)
 
 
-def _reduce_precision(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+def _reduce_precision(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     target = {(5, 10): ty.FLOAT16, (8, 7): ty.BFLOAT16, (8, 23): np.dtype(np.float32)}[
         eqn.params["exponent_bits"], eqn.params["mantissa_bits"]
     ]
@@ -378,17 +373,17 @@ def _reduce_precision(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value
     return convert(b, narrow, target, _dtype(eqn))
 
 
-def _is_finite(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+def _is_finite(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     size = intrinsic(b, "llvm.fabs", xs[0])
     return b.fcmp_ordered("<", size, _like(size, float("inf")))
 
 
-def _round(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+def _round(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     even = eqn.params["rounding_method"] == lax.RoundingMethod.TO_NEAREST_EVEN
     return intrinsic(b, "llvm.roundeven" if even else "llvm.round", xs[0])
 
 
-def _select_n(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+def _select_n(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     which, *cases = xs
     if ty.is_bool(_dtype(eqn)):
         return b.select(which, cases[1], cases[0]) if len(cases) == 2 else cases[0]

@@ -40,7 +40,7 @@ class Emitter:
         self.function = function
         self.entry = ir.IRBuilder(function.append_basic_block("entry"))
         self.b = ir.IRBuilder(function.append_basic_block("start"))
-        self.bases: dict[Lane, ir.Value | int] = {}
+        self.bases: dict[Lane, ty.Value | int] = {}
         self.stack_bytes = 0
         self.unrolled = 0
         self.body: Any = None  # the innermost body being emitted
@@ -216,7 +216,7 @@ class Emitter:
             strides[i] = size
             size *= shape[i]
         kind = ir.ArrayType(ty.memory_type(dtype), max(size, 1))
-        pointer = self.entry.alloca(kind)
+        pointer: Any = self.entry.alloca(kind)
         pointer.align = 64
         self.stack_bytes += size * dtype.itemsize
         return Memory(_opaque(pointer), dtype, tuple(strides), 0, 64)
@@ -325,7 +325,7 @@ class Emitter:
         module = self.function.module
         raw = np.ascontiguousarray(values).view(np.uint8).reshape(-1)
         kind = ir.ArrayType(ty.I8, raw.size)
-        data = ir.GlobalVariable(module, kind, module.get_unique_name("constant"))
+        data: Any = ir.GlobalVariable(module, kind, module.get_unique_name("constant"))
         data.initializer = ir.Constant(kind, bytearray(raw.tobytes()))
         data.global_constant = True
         data.linkage = "private"
@@ -345,7 +345,9 @@ class Emitter:
         first = None
         for lane in others:
             if lane.tiles > 1:
-                here = self.b.icmp_signed("==", self.bases[lane], ir.Constant(ty.I64, 0))
+                here = self.b.icmp_signed(
+                    "==", self.bases[lane], ir.Constant(ty.I64, 0)
+                )
                 first = here if first is None else self.b.and_(first, here)
         if first is None:
             yield
@@ -354,7 +356,7 @@ class Emitter:
             yield
 
 
-def _opaque(pointer: Any) -> ir.Value:
+def _opaque(pointer: Any) -> ty.Value:
     """llvmlite types the pointers it makes; LLVM's own have no type."""
     pointer.type = ty.PTR
     return pointer

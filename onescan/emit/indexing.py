@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from jax import lax
-from llvmlite import ir
 
 from onescan.emit import elementwise as el
 from onescan.emit import types as ty
@@ -21,12 +20,12 @@ from onescan.emit.emitter import Emitter
 from onescan.emit.reduce import KINDS, highest, lowest
 
 
-def _position(e: Emitter, array: Array, index: tuple[Index, ...]) -> ir.Value:
+def _position(e: Emitter, array: Array, index: tuple[Index, ...]) -> ty.Value:
     """An element of an integer array as an i64 (or a vector of them)."""
     return el.convert(e.b, array.at(index), array.dtype, np.dtype(np.int64))
 
 
-def _clamp(e: Emitter, position: ir.Value, last: int) -> Index:
+def _clamp(e: Emitter, position: ty.Value, last: int) -> Index:
     if last <= 0:
         return 0
     width = ty.width_of(position)
@@ -35,7 +34,7 @@ def _clamp(e: Emitter, position: ir.Value, last: int) -> Index:
     return e.b.select(e.b.icmp_signed(">", position, top), top, position)
 
 
-def _inside(e: Emitter, position: ir.Value, last: int) -> ir.Value:
+def _inside(e: Emitter, position: ty.Value, last: int) -> ty.Value:
     top = ty.constant(ty.I64, last, ty.width_of(position))
     return e.b.icmp_unsigned("<=", position, top)
 
@@ -54,7 +53,7 @@ def dynamic_slice(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     x = e.materialise(x)
     begin = _starts(e, eqn, starts, eqn.params["slice_sizes"])
 
-    def at(index: tuple[Index, ...]) -> ir.Value:
+    def at(index: tuple[Index, ...]) -> ty.Value:
         return x.at(tuple(add(e.b, i, s) for i, s in zip(index, begin, strict=True)))
 
     return [e.lazy(out, at, [x])]
@@ -87,7 +86,7 @@ def gather(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     window = [i for i in range(len(shape)) if i not in hidden]
     batch_dims = [j for j in range(rank) if j not in numbers.offset_dims]
 
-    def at(index: tuple[Index, ...]) -> ir.Value:
+    def at(index: tuple[Index, ...]) -> ty.Value:
         batch = tuple(index[j] for j in batch_dims)
         place: list[Index] = [0] * len(shape)
         for i, j in zip(window, numbers.offset_dims, strict=True):

@@ -17,8 +17,8 @@ CHUNK = 16
 
 
 def _mixed(
-    b: ir.IRBuilder, parts: list[ir.Value], picks: list[tuple[int, int]]
-) -> ir.Value:
+    b: ty.Builder, parts: list[ty.Value], picks: list[tuple[int, int]]
+) -> ty.Value:
     """A vector whose element k is element picks[k][1] of parts[picks[k][0]]."""
     width = ty.width_of(parts[0])
     result = parts[0]
@@ -33,20 +33,18 @@ def _mixed(
     return result
 
 
-def _shuffled(
-    b: ir.IRBuilder, x: ir.Value, y: ir.Value, mask: list[int]
-) -> ir.Value:
+def _shuffled(b: ty.Builder, x: ty.Value, y: ty.Value, mask: list[int]) -> ty.Value:
     return b.shuffle_vector(x, y, ir.Constant(ir.VectorType(ty.I32, len(mask)), mask))
 
 
-def gathered(b: ir.IRBuilder, rows: list[ir.Value], number: int) -> ir.Value:
+def gathered(b: ty.Builder, rows: list[ty.Value], number: int) -> ty.Value:
     """Number `number` of every lane, from the lanes' rows read as vectors."""
     count, width = len(rows), ty.width_of(rows[0])
     places = [lane * count + number for lane in range(width)]
     return _mixed(b, rows, [divmod(place, width) for place in places])
 
 
-def scattered(b: ir.IRBuilder, numbers: list[ir.Value]) -> list[ir.Value]:
+def scattered(b: ty.Builder, numbers: list[ty.Value]) -> list[ty.Value]:
     """The lanes' rows, as vectors to write, from one vector for each number."""
     count, width = len(numbers), ty.width_of(numbers[0])
     rows = []
@@ -57,7 +55,7 @@ def scattered(b: ir.IRBuilder, numbers: list[ir.Value]) -> list[ir.Value]:
     return rows
 
 
-def chunks(b: ir.IRBuilder, value: ir.Value) -> list[ir.Value]:
+def chunks(b: ty.Builder, value: ty.Value) -> list[ty.Value]:
     """A vector cut into pieces of at most CHUNK lanes."""
     width = ty.width_of(value)
     if width <= CHUNK:
@@ -69,7 +67,7 @@ def chunks(b: ir.IRBuilder, value: ir.Value) -> list[ir.Value]:
     ]
 
 
-def joined(b: ir.IRBuilder, pieces: list[ir.Value]) -> ir.Value:
+def joined(b: ty.Builder, pieces: list[ty.Value]) -> ty.Value:
     """The pieces of a vector, one after the other."""
     while len(pieces) > 1:
         width = ty.width_of(pieces[0])

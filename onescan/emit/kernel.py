@@ -61,7 +61,7 @@ def build(plan: Plan) -> ir.Module:
     entry = kernel.append_basic_block("entry")
     b = ir.IRBuilder(entry)
     pointers = [
-        b.load(b.gep(buffers, [ir.Constant(ty.I64, i)], source_etype=ty.PTR), typ=ty.PTR)
+        b.load(_element(b, buffers, ir.Constant(ty.I64, i)), typ=ty.PTR)
         for i in range(count)
     ]
     body, done = kernel.append_basic_block("body"), kernel.append_basic_block("done")
@@ -78,6 +78,10 @@ def build(plan: Plan) -> ir.Module:
     return module
 
 
+def _element(b: ty.Builder, buffers: ty.Value, i: ty.Value) -> ty.Value:
+    return b.gep(buffers, [i], source_etype=ty.PTR)
+
+
 class Tile:
     """The code of one tile.
 
@@ -92,7 +96,7 @@ class Tile:
         *self.pointers, self.number = e.function.args
         self.num_in = len(jaxpr.invars)
         self.fixed = loop.num_consts + loop.num_carry
-        self.carries = jaxpr.invars[loop.num_consts : self.fixed]
+        self.carries: list[Any] = jaxpr.invars[loop.num_consts : self.fixed]
         # the variable that says how each buffer lies along the lanes
         ys = jaxpr.outvars[loop.num_carry :]
         self.variables = [*jaxpr.invars, *self.carries, *ys]
@@ -110,7 +114,7 @@ class Tile:
             for var, cell in self._here(rows, here).items():
                 e.put(cell, self._whole(self._init_of(var)))
         with e.loop(loop.length, unroll=1) as step:
-            t: ir.Value = step
+            t: ty.Value = step
             if loop.reverse:
                 t = e.b.sub(ir.Constant(ty.I64, loop.length - 1), step)
             e.bases = dict(starts)
@@ -185,7 +189,7 @@ class Tile:
 
     # blocks
 
-    def _blocks(self, starts: dict[Any, ir.Value]) -> Iterator[Index]:
+    def _blocks(self, starts: dict[Any, ty.Value]) -> Iterator[Index]:
         """Code for each block of the vector lane, with the bases set to it."""
         e, vector = self.e, self.plan.vector
         if vector is None or not self.laned.members:
@@ -203,7 +207,7 @@ class Tile:
     # a step
 
     def _run(
-        self, part: Part, cells: dict[Any, Array], known: dict[Any, Array], t: ir.Value
+        self, part: Part, cells: dict[Any, Array], known: dict[Any, Array], t: ty.Value
     ) -> dict[Any, Array]:
         args = []
         for var in part.invars:
@@ -217,12 +221,12 @@ class Tile:
         outs = emit_body(self.e, part, args, owned)
         return dict(zip(part.outvars, outs, strict=True))
 
-    def _argument(self, var: Any, t: ir.Value) -> Array:
+    def _argument(self, var: Any, t: ty.Value) -> Array:
         i = self.loop.body.jaxpr.invars.index(var)
         return self._slice(i, t) if i >= self.fixed else self._whole(i)
 
     def _finish(
-        self, part: Part, cells: dict[Any, Array], values: dict[Any, Array], t: ir.Value
+        self, part: Part, cells: dict[Any, Array], values: dict[Any, Array], t: ty.Value
     ) -> None:
         """Write the outputs of a step, then renew the carries."""
         e = self.e
@@ -279,7 +283,7 @@ class Tile:
         shape, lanes = self.plan.local_shape(var), self.plan.local_lanes(var)
         return self.e.stored(self._memory(i), shape, lanes)
 
-    def _slice(self, i: int, t: ir.Value) -> Array:
+    def _slice(self, i: int, t: ty.Value) -> Array:
         """The part of a stacked buffer that belongs to step t."""
         var = self.variables[i]
         here = self._memory(i).within(self.e.b, t)
@@ -298,7 +302,7 @@ def _is_resident(plan: Plan, carry: Array) -> bool:
     return size > RESIDENT and mine
 
 
-def _starts(e: Emitter, tile: ir.Value) -> dict[Any, ir.Value]:
+def _starts(e: Emitter, tile: ty.Value) -> dict[Any, ty.Value]:
     """Where this tile begins along each lane axis."""
     b, starts = e.b, {}
     for lane in reversed(e.plan.lanes):
@@ -309,7 +313,7 @@ def _starts(e: Emitter, tile: ir.Value) -> dict[Any, ir.Value]:
     return starts
 
 
-def _inside(e: Emitter, base: ir.Value, lane: Lane) -> ir.Value:
+def _inside(e: Emitter, base: ty.Value, lane: Lane) -> ty.Value:
     """A block's beginning, moved back where the block would leave the axis."""
     if lane.size % (lane.extent * lane.blocks) == 0:
         return base

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index
 from onescan.emit.elementwise import spread
@@ -33,8 +31,8 @@ def threefry2x32(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
 
 
 def _hash(
-    b: ir.IRBuilder, key0: ir.Value, key1: ir.Value, x0: ir.Value, x1: ir.Value
-) -> tuple[ir.Value, ir.Value]:
+    b: ty.Builder, key0: ty.Value, key1: ty.Value, x0: ty.Value, x1: ty.Value
+) -> tuple[ty.Value, ty.Value]:
     width = ty.width_of(x0)
     word = lambda n: ty.constant(ty.I32, n, width)
     keys = [key0, key1, b.xor(b.xor(key0, key1), word(0x1BD11BDA))]

@@ -19,14 +19,14 @@ from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, Vec, add, scale
 from onescan.emit.emitter import Emitter
 
-Combine = Callable[[ir.IRBuilder, Any, ir.Value, ir.Value], ir.Value]
+Combine = Callable[[ty.Builder, Any, ty.Value, ty.Value], ty.Value]
 
 
-def _add(b: ir.IRBuilder, dtype: Any, x: ir.Value, y: ir.Value) -> ir.Value:
+def _add(b: ty.Builder, dtype: Any, x: ty.Value, y: ty.Value) -> ty.Value:
     return b.fadd(x, y, flags=el.CONTRACT) if ty.is_float(dtype) else b.add(x, y)
 
 
-def _mul(b: ir.IRBuilder, dtype: Any, x: ir.Value, y: ir.Value) -> ir.Value:
+def _mul(b: ty.Builder, dtype: Any, x: ty.Value, y: ty.Value) -> ty.Value:
     return b.fmul(x, y) if ty.is_float(dtype) else b.mul(x, y)
 
 
@@ -125,7 +125,7 @@ def _index_width(index: tuple[Index, ...]) -> int:
     return next((i.width for i in index if isinstance(i, Vec)), 0)
 
 
-def _join(e: Emitter, value: ir.Value, combine: Combine, dtype: Any) -> ir.Value:
+def _join(e: Emitter, value: ty.Value, combine: Combine, dtype: Any) -> ty.Value:
     """The lanes of a vector combined pairwise into a scalar."""
     b = e.b
     while (width := ty.width_of(value)) > 1:
@@ -147,12 +147,12 @@ def _join(e: Emitter, value: ir.Value, combine: Combine, dtype: Any) -> ir.Value
 def accumulate(
     e: Emitter,
     sizes: list[int],
-    pulls: list[Callable[[tuple[Index, ...]], ir.Value]],
+    pulls: list[Callable[[tuple[Index, ...]], ty.Value]],
     combine: Combine,
     dtype: Any,
-    start: ir.Value,
+    start: ty.Value,
     width: int,
-) -> list[ir.Value]:
+) -> list[ty.Value]:
     """For each pull, combine `pull(index)` over every index below `sizes`.
 
     A few partial results take turns, so that no step waits for the one before it.
@@ -161,11 +161,12 @@ def accumulate(
         values = [start] * len(pulls) if sizes else [pull(()) for pull in pulls]
         return [ty.splat(e.b, value, width) for value in values]
     *outer, n = sizes
-    turns = next(k for k in (4, 2, 1) if k * len(pulls) <= 4 and n >= 2 * k or k == 1)
+    turns = next(k for k in (4, 2, 1) if (k * len(pulls) <= 4 and n >= 2 * k) or k == 1)
     kind = ty.with_width(ty.register_type(dtype), width)
     cells = [[e.entry.alloca(kind) for _ in range(turns)] for _ in pulls]
-    for cell in sum(cells, []):
-        e.b.store(ty.splat(e.b, start, width), cell)
+    for partials in cells:
+        for cell in partials:
+            e.b.store(ty.splat(e.b, start, width), cell)
 
     def take(index: tuple[Index, ...], turn: int) -> None:
         for pull, partials in zip(pulls, cells, strict=True):
@@ -233,7 +234,7 @@ def arg_extreme(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     return [target]
 
 
-def _as_number(e: Emitter, k: Index, dtype: np.dtype) -> ir.Value:
+def _as_number(e: Emitter, k: Index, dtype: np.dtype) -> ty.Value:
     kind = ty.register_type(dtype)
     if isinstance(k, int):
         return ir.Constant(kind, k)
@@ -277,9 +278,7 @@ def cumulative(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
             (k,) = ks
             k = k + 1 if isinstance(k, int) else e.b.add(k, ir.Constant(ty.I64, 1))
             value = ty.splat(e.b, x.at(place(k)), width)
-            total = el.rounded(
-                e.b, combine(e.b, dtype, e.b.load(cell), value), dtype
-            )
+            total = el.rounded(e.b, combine(e.b, dtype, e.b.load(cell), value), dtype)
             e.b.store(total, cell)
             memory.store(e.b, place(k), total)
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from llvmlite import ir
-
 from onescan.emit import elementwise as el
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index
@@ -73,8 +71,8 @@ def sort(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
 
 
 def _before(
-    b: ir.IRBuilder, keys: list[Array], x: list[ir.Value], y: list[ir.Value]
-) -> ir.Value:
+    b: ty.Builder, keys: list[Array], x: list[ty.Value], y: list[ty.Value]
+) -> ty.Value:
     """Whether row x comes before row y: by the keys, then by position."""
     result = b.icmp_signed("<", x[-1], y[-1])
     for i in reversed(range(len(keys))):
@@ -84,8 +82,8 @@ def _before(
 
 
 def _order(
-    b: ir.IRBuilder, dtype: Any, x: ir.Value, y: ir.Value
-) -> tuple[ir.Value, ir.Value]:
+    b: ty.Builder, dtype: Any, x: ty.Value, y: ty.Value
+) -> tuple[ty.Value, ty.Value]:
     less = el.compare(b, dtype, "<", x, y)
     equal = el.compare(b, dtype, "==", x, y)
     if ty.is_float(dtype):

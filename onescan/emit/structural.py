@@ -11,7 +11,6 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
 
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, Vec, add, as_value, scale
@@ -26,7 +25,7 @@ def broadcast_in_dim(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]
     if prod(shape) < prod(out.aval.shape):
         x = e.once(x)
 
-    def at(index: tuple[Index, ...]) -> ir.Value:
+    def at(index: tuple[Index, ...]) -> ty.Value:
         where = zip(shape, dims, strict=True)
         return x.at(
             tuple(
@@ -42,7 +41,7 @@ def reshape(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     shape = e.plan.local_shape(out)
     groups = reshape_groups(x.shape, shape)
 
-    def at(index: tuple[Index, ...]) -> ir.Value:
+    def at(index: tuple[Index, ...]) -> ty.Value:
         place: dict[int, Index] = {}
         for left, right in groups:
             if len(left) == len(right) == 1:
@@ -76,8 +75,9 @@ def _divmod(e: Emitter, flat: Index, n: int) -> tuple[Index, Index]:
     if isinstance(flat, int):
         return divmod(flat, n)
     if isinstance(flat, Vec) and isinstance(flat.base, int):
-        if flat.base // n == (flat.base + flat.width - 1) // n:
-            return flat.base // n, Vec(flat.base % n, flat.width)
+        row, place = divmod(flat.base, n)
+        if place + flat.width <= n:
+            return row, Vec(place, flat.width)
     value = as_value(e.b, flat)
     by = ty.constant(ty.I64, n, ty.width_of(value))
     return e.b.udiv(value, by), e.b.urem(value, by)
@@ -87,7 +87,7 @@ def transpose(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     (x,), (out,) = operands, eqn.outvars
     permutation = eqn.params["permutation"]
 
-    def at(index: tuple[Index, ...]) -> ir.Value:
+    def at(index: tuple[Index, ...]) -> ty.Value:
         place = dict(zip(permutation, index, strict=True))
         return x.at(tuple(place[i] for i in range(len(index))))
 
@@ -99,7 +99,7 @@ def squeeze(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     rank = len(x.shape)
     gone = {d % rank for d in eqn.params["dimensions"]}
 
-    def at(index: tuple[Index, ...]) -> ir.Value:
+    def at(index: tuple[Index, ...]) -> ty.Value:
         rest = iter(index)
         return x.at(tuple(0 if i in gone else next(rest) for i in range(rank)))
 
@@ -111,7 +111,7 @@ def expand_dims(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     rank = len(out.aval.shape)
     new = {d % rank for d in eqn.params["dimensions"]}
 
-    def at(index: tuple[Index, ...]) -> ir.Value:
+    def at(index: tuple[Index, ...]) -> ty.Value:
         return x.at(tuple(part for i, part in enumerate(index) if i not in new))
 
     return [e.lazy(out, at, [x])]
@@ -122,7 +122,7 @@ def slice_(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     starts = [int(start) for start in eqn.params["start_indices"]]
     strides = [int(stride) for stride in eqn.params["strides"] or (1,) * len(starts)]
 
-    def at(index: tuple[Index, ...]) -> ir.Value:
+    def at(index: tuple[Index, ...]) -> ty.Value:
         return x.at(
             tuple(
                 add(e.b, scale(e.b, i, stride), start)
@@ -138,7 +138,7 @@ def split(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     results, start = [], 0
     for out, size in zip(eqn.outvars, eqn.params["sizes"], strict=True):
 
-        def at(index: tuple[Index, ...], start: int = start) -> ir.Value:
+        def at(index: tuple[Index, ...], start: int = start) -> ty.Value:
             place = list(index)
             place[axis] = add(e.b, place[axis], start)
             return x.at(tuple(place))
@@ -174,7 +174,7 @@ def rev(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
         last = ty.constant(ty.I64, x.shape[i] - 1, ty.width_of(value))
         return e.b.sub(last, value)
 
-    def at(index: tuple[Index, ...]) -> ir.Value:
+    def at(index: tuple[Index, ...]) -> ty.Value:
         return x.at(tuple(mirrored(i, part) for i, part in enumerate(index)))
 
     return [e.lazy(out, at, [x])]
@@ -220,8 +220,9 @@ def stack(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
 def tile(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     (x,), (out,) = [e.once(a) for a in operands], eqn.outvars
 
-    def at(index: tuple[Index, ...]) -> ir.Value:
-        sizes = zip(index, x.shape, eqn.invars[0].aval.shape, out.aval.shape)
+    def at(index: tuple[Index, ...]) -> ty.Value:
+        shapes = eqn.invars[0].aval.shape, out.aval.shape
+        sizes = zip(index, x.shape, *shapes, strict=True)
         return x.at(
             tuple(i if m == m0 else _divmod(e, i, n)[1] for i, n, m0, m in sizes)
         )
@@ -264,14 +265,14 @@ def iota(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     (out,), along = eqn.outvars, eqn.params["dimension"]
     lane = e.plan.local_lanes(out)[along]
 
-    def at(index: tuple[Index, ...]) -> ir.Value:
+    def at(index: tuple[Index, ...]) -> ty.Value:
         place = add(e.b, index[along], e.bases[lane] if lane else 0)
         return _number(e, place, np.dtype(out.aval.dtype))
 
     return [e.lazy(out, at)]
 
 
-def _number(e: Emitter, place: Index, dtype: np.dtype) -> ir.Value:
+def _number(e: Emitter, place: Index, dtype: np.dtype) -> ty.Value:
     value = as_value(e.b, place)
     kind = ty.with_width(ty.register_type(dtype), ty.width_of(value))
     if ty.is_float(dtype):
@@ -285,18 +286,18 @@ def iota_2x32_shape(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     shape = high.aval.shape
     lanes = e.plan.local_lanes(high)
 
-    def flat(index: tuple[Index, ...]) -> ir.Value:
+    def flat(index: tuple[Index, ...]) -> ty.Value:
         place: Index = 0
         for part, n, lane in zip(index, shape, lanes, strict=True):
             part = add(e.b, part, e.bases[lane] if lane else 0)
             place = add(e.b, scale(e.b, place, n), part)
         return as_value(e.b, place)
 
-    def at_low(index: tuple[Index, ...]) -> ir.Value:
+    def at_low(index: tuple[Index, ...]) -> ty.Value:
         value = flat(index)
         return e.b.trunc(value, ty.with_width(ty.I32, ty.width_of(value)))
 
-    def at_high(index: tuple[Index, ...]) -> ir.Value:
+    def at_high(index: tuple[Index, ...]) -> ty.Value:
         value = flat(index)
         width = ty.width_of(value)
         shifted = e.b.lshr(value, ty.constant(ty.I64, 32, width))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from jax.extend.core import JaxprEqn, Literal
+from jax.extend.core import Literal
 
 from onescan import compat
 from onescan.emit import types as ty
 from onescan.emit.rules import RULES
 from onescan.emit.sort import LONGEST
-from onescan.loop import LeaveToXla, Loop
+from onescan.loop import Equation, LeaveToXla, Loop
 from onescan.plan.work import equations
 from onescan.primitives import ELEMENTWISE
 
@@ -30,14 +30,16 @@ def require_supported(loop: Loop) -> None:
             raise LeaveToXla(reason)
 
 
-def _reason(eqn: JaxprEqn) -> str | None:
+def _reason(eqn: Equation) -> str | None:
     name, where = eqn.primitive.name, compat.source_of(eqn)
     if name not in RULES:
         return f"`{name}` at {where} has no native rule"
+    var: Any
     for var in [*eqn.invars, *eqn.outvars]:
         if not ty.supported(var.aval.dtype):
             return f"`{name}` at {where} works on {var.aval.dtype}"
-        if isinstance(var, Literal) and prod(var.aval.shape) > LARGEST_LITERAL:
+        large = prod(var.aval.shape) > LARGEST_LITERAL
+        if large and isinstance(var, Literal):
             return f"`{name}` at {where} reads a large constant array"
     if eqn.params.get("out_dtype") is not None:
         return f"`{name}` at {where} asks for another result type"
@@ -48,52 +50,52 @@ def _reason(eqn: JaxprEqn) -> str | None:
     return None
 
 
-def _ranks_fit(eqn: JaxprEqn) -> bool:
+def _ranks_fit(eqn: Equation) -> bool:
     rank = len(eqn.outvars[0].aval.shape)
     return all(len(v.aval.shape) in (0, rank) for v in eqn.invars)
 
 
-def _sort(eqn: JaxprEqn) -> str | None:
+def _sort(eqn: Equation) -> str | None:
     n = eqn.invars[0].aval.shape[eqn.params["dimension"]]
     return f"is over {n} elements" if n > LONGEST else None
 
 
-def _scatter(eqn: JaxprEqn) -> str | None:
+def _scatter(eqn: Equation) -> str | None:
     if eqn.primitive.name == "scatter" and not _replaces(eqn):
         return "applies a function"
     return None
 
 
-def _replaces(eqn: JaxprEqn) -> bool:
+def _replaces(eqn: Equation) -> bool:
     update = eqn.params.get("update_jaxpr")
     jaxpr = getattr(update, "jaxpr", update)
     return jaxpr is None or (not jaxpr.eqns and jaxpr.outvars[0] is jaxpr.invars[1])
 
 
-def _bitcast(eqn: JaxprEqn) -> str | None:
+def _bitcast(eqn: Equation) -> str | None:
     (x,), (out,) = eqn.invars, eqn.outvars
     same = x.aval.dtype.itemsize == out.aval.dtype.itemsize
     return None if same else "changes the width"
 
 
-def _reduce_precision(eqn: JaxprEqn) -> str | None:
+def _reduce_precision(eqn: Equation) -> str | None:
     bits = eqn.params["exponent_bits"], eqn.params["mantissa_bits"]
     return None if bits in ((5, 10), (8, 7), (8, 23)) else f"asks for {bits} bits"
 
 
-def _argument(eqn: JaxprEqn) -> str | None:
+def _argument(eqn: Equation) -> str | None:
     return None if len(eqn.params["axes"]) == 1 else "is over several axes"
 
 
-def _reshape(eqn: JaxprEqn) -> str | None:
+def _reshape(eqn: Equation) -> str | None:
     return None if eqn.params.get("dimensions") is None else "permutes"
 
 
-def _dot(eqn: JaxprEqn) -> str | None:
+def _dot(eqn: Equation) -> str | None:
     return None if eqn.params.get("out_sharding") is None else "has a sharding"
 
 
-def _while(eqn: JaxprEqn) -> str | None:
+def _while(eqn: Equation) -> str | None:
     shape = eqn.params["cond_jaxpr"].out_avals[0].shape
     return None if shape == () else "has a batched condition"
 

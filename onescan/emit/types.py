@@ -16,6 +16,11 @@ from llvmlite import ir
 
 from onescan.emit.math import halves
 
+# llvmlite is not typed, and what a checker infers of it is wrong
+Value = Any  # an ir.Value: a scalar or a vector in a register
+Kind = Any  # an ir.Type
+Builder = Any  # an ir.IRBuilder
+
 I1 = ir.IntType(1)
 I8 = ir.IntType(8)
 I32 = ir.IntType(32)
@@ -49,7 +54,7 @@ def supported(dtype: Any) -> bool:
     return getattr(dtype, "kind", "") in "iuf" and dtype.itemsize in (1, 2, 4, 8)
 
 
-def register_type(dtype: Any) -> ir.Type:
+def register_type(dtype: Any) -> Kind:
     dtype = np.dtype(dtype)
     if is_bool(dtype):
         return I1
@@ -58,7 +63,7 @@ def register_type(dtype: Any) -> ir.Type:
     return ir.IntType(8 * dtype.itemsize)
 
 
-def memory_type(dtype: Any) -> ir.Type:
+def memory_type(dtype: Any) -> Kind:
     dtype = np.dtype(dtype)
     if is_bool(dtype):
         return I8
@@ -67,7 +72,7 @@ def memory_type(dtype: Any) -> ir.Type:
     return register_type(dtype)
 
 
-def from_memory(b: ir.IRBuilder, value: ir.Value, dtype: Any) -> ir.Value:
+def from_memory(b: Builder, value: Value, dtype: Any) -> Value:
     """What was loaded, as a register value."""
     dtype = np.dtype(dtype)
     if is_bool(dtype):
@@ -79,7 +84,7 @@ def from_memory(b: ir.IRBuilder, value: ir.Value, dtype: Any) -> ir.Value:
     return value
 
 
-def to_memory(b: ir.IRBuilder, value: ir.Value, dtype: Any) -> ir.Value:
+def to_memory(b: Builder, value: Value, dtype: Any) -> Value:
     """A register value, as it is stored."""
     dtype = np.dtype(dtype)
     if is_bool(dtype):
@@ -91,20 +96,20 @@ def to_memory(b: ir.IRBuilder, value: ir.Value, dtype: Any) -> ir.Value:
     return value
 
 
-def width_of(value: ir.Value) -> int:
+def width_of(value: Value) -> int:
     """How many lanes a register value has; 0 for a scalar."""
     return value.type.count if isinstance(value.type, ir.VectorType) else 0
 
 
-def with_width(element: ir.Type, width: int) -> ir.Type:
+def with_width(element: Kind, width: int) -> Kind:
     return ir.VectorType(element, width) if width else element
 
 
-def element_type(value: ir.Value) -> ir.Type:
+def element_type(value: Value) -> Kind:
     return value.type.element if isinstance(value.type, ir.VectorType) else value.type
 
 
-def constant(element: ir.Type, value: Any, width: int = 0) -> ir.Constant:
+def constant(element: Kind, value: Any, width: int = 0) -> Value:
     """A Python number as a constant, the same in every lane."""
     if isinstance(element, ir.IntType):
         value = int(value) & ((1 << element.width) - 1)
@@ -113,7 +118,7 @@ def constant(element: ir.Type, value: Any, width: int = 0) -> ir.Constant:
     return ir.Constant(ir.VectorType(element, width), [value] * width)
 
 
-def literal(value: Any, dtype: Any) -> ir.Constant:
+def literal(value: Any, dtype: Any) -> Value:
     """A NumPy scalar as a register constant."""
     dtype = np.dtype(dtype)
     if is_float(dtype):
@@ -121,7 +126,7 @@ def literal(value: Any, dtype: Any) -> ir.Constant:
     return constant(register_type(dtype), int(value))
 
 
-def splat(b: ir.IRBuilder, value: ir.Value, width: int) -> ir.Value:
+def splat(b: Builder, value: Value, width: int) -> Value:
     """A scalar in every lane."""
     if not width or isinstance(value.type, ir.VectorType):
         return value
@@ -134,11 +139,11 @@ def splat(b: ir.IRBuilder, value: ir.Value, width: int) -> ir.Value:
     return b.shuffle_vector(first, undefined, zeros)
 
 
-def match(b: ir.IRBuilder, *values: ir.Value) -> list[ir.Value]:
+def match(b: Builder, *values: Value) -> list[Value]:
     """The same values, all of one width."""
     width = max(map(width_of, values), default=0)
     return [splat(b, value, width) for value in values]
 
 
-def iota(element: ir.Type, width: int) -> ir.Constant:
+def iota(element: Kind, width: int) -> Value:
     return ir.Constant(ir.VectorType(element, width), list(range(width)))

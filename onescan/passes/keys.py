@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from jax import dtypes
-from jax.extend.core import JaxprEqn, Literal
+from jax.extend.core import Literal
 
 from onescan import compat
+from onescan.loop import Equation
 
 
 def is_key(aval: Any) -> bool:
-    return dtypes.issubdtype(aval.dtype, dtypes.prng_key)
+    return jnp.issubdtype(aval.dtype, dtypes.prng_key)
 
 
-def key_params(
-    eqn: JaxprEqn, inputs: list[Any]
-) -> tuple[list[Any], dict[str, Any]]:
+def key_params(eqn: Equation, inputs: list[Any]) -> tuple[list[Any], dict[str, Any]]:
     """Inputs and parameters of an equation on keys, for the raw uint32 arrays."""
     keys = [v.aval for v in eqn.outvars if is_key(v.aval)]
     if not eqn.invars or not keys:

@@ -50,7 +50,7 @@ class Machine:
     cores: int
 
 
-Axis = dict[Var, tuple[int, ...]]
+Axis = dict[Any, tuple[int, ...]]
 
 
 def choose(loop: Loop, machine: Machine) -> Plan:
@@ -59,7 +59,9 @@ def choose(loop: Loop, machine: Machine) -> Plan:
     works = list(work_of(loop.body.jaxpr))
     native = machine.vector_bytes // 4
     helpers = machine.cores if _is_worth_threads(loop, works) else 1
-    options = [(_inner_cost(works, axes, native, helpers), None)]
+    options: list[tuple[float, Merged | None]] = [
+        (_inner_cost(works, axes, native, helpers), None)
+    ]
     for axis in axes:
         cost = _lane_cost(loop, works, axis, native, helpers)
         options.append((cost, axis))
@@ -272,8 +274,7 @@ def _finish(
         _layout(plan, var, stacked=i >= fixed) for i, var in enumerate(jaxpr.invars)
     ]
     layouts += [
-        _layout(plan, var, stacked=i >= loop.num_carry)
-        for i, var in enumerate(results)
+        _layout(plan, var, stacked=i >= loop.num_carry) for i, var in enumerate(results)
     ]
     several = plan.tiles > 1
     return Plan(

@@ -15,13 +15,13 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from jax.extend.core import Jaxpr, JaxprEqn, Var
+from jax.extend.core import Jaxpr, Var
 
 from onescan import compat
-from onescan.loop import Loop
+from onescan.loop import Equation, Loop, Variable
 from onescan.primitives import CUMULATIVE, ELEMENTWISE, IDENTITIES, REDUCTIONS
 
-Node = tuple[Var, int]
+Node = tuple[Any, int]
 
 
 class Axes:
@@ -62,7 +62,7 @@ class Axes:
             self.join(x, i, y, i)
 
 
-def lane_axes(loop: Loop) -> list[dict[Var, tuple[int, ...]]]:
+def lane_axes(loop: Loop) -> list[dict[Any, tuple[int, ...]]]:
     """The lane axes of a loop, each as the dimensions that lie along it.
 
     Axes of size 1 are left out. A value may have two dimensions along one axis
@@ -75,7 +75,7 @@ def lane_axes(loop: Loop) -> list[dict[Var, tuple[int, ...]]]:
     carry_in = jaxpr.invars[loop.num_consts : loop.num_consts + loop.num_carry]
     for before, after in zip(carry_in, jaxpr.outvars[: loop.num_carry], strict=True):
         axes.join_all(before, after)
-    found: dict[Node, dict[Var, list[int]]] = defaultdict(lambda: defaultdict(list))
+    found: dict[Node, dict[Any, list[int]]] = defaultdict(lambda: defaultdict(list))
     for var, dim in list(axes.parent):
         root = axes.find((var, dim))
         if var.aval.shape[dim] > 1:
@@ -116,12 +116,12 @@ def _visit(jaxpr: Jaxpr, axes: Axes) -> None:
                     axes.strike(var, i)
 
 
-def _touch(var: Var, axes: Axes) -> None:
+def _touch(var: Variable, axes: Axes) -> None:
     for i in range(len(var.aval.shape)):
         axes.find((var, i))
 
 
-def _elementwise(eqn: JaxprEqn, axes: Axes) -> None:
+def _elementwise(eqn: Equation, axes: Axes) -> None:
     for out in eqn.outvars:
         for x in eqn.invars:
             if len(x.aval.shape) != len(out.aval.shape):
@@ -131,7 +131,7 @@ def _elementwise(eqn: JaxprEqn, axes: Axes) -> None:
                     axes.join(x, i, out, i)
 
 
-def _reduction(eqn: JaxprEqn, axes: Axes) -> None:
+def _reduction(eqn: Equation, axes: Axes) -> None:
     (x,), (out,) = eqn.invars, eqn.outvars
     place = 0
     for i in range(len(x.aval.shape)):
@@ -142,7 +142,7 @@ def _reduction(eqn: JaxprEqn, axes: Axes) -> None:
             place += 1
 
 
-def _along(eqn: JaxprEqn, axes: Axes, mixed: set[int]) -> None:
+def _along(eqn: Equation, axes: Axes, mixed: set[int]) -> None:
     """Same shape in and out, with some dimensions mixed."""
     for x in eqn.invars:
         for out in eqn.outvars:
@@ -151,7 +151,7 @@ def _along(eqn: JaxprEqn, axes: Axes, mixed: set[int]) -> None:
                 axes.strike(out, i)
 
 
-def _broadcast(eqn: JaxprEqn, axes: Axes) -> None:
+def _broadcast(eqn: Equation, axes: Axes) -> None:
     x, (out,) = eqn.invars[0], eqn.outvars
     for i, j in enumerate(eqn.params["broadcast_dimensions"]):
         if x.aval.shape[i] == out.aval.shape[j]:
@@ -180,7 +180,7 @@ def reshape_groups(
     return groups
 
 
-def _reshape(eqn: JaxprEqn, axes: Axes) -> None:
+def _reshape(eqn: Equation, axes: Axes) -> None:
     x, (out,) = eqn.invars[0], eqn.outvars
     if eqn.params.get("dimensions") is not None or 0 in x.aval.shape:
         return _strike_all(eqn, axes)
@@ -195,19 +195,19 @@ def _reshape(eqn: JaxprEqn, axes: Axes) -> None:
     return None
 
 
-def _strike_all(eqn: JaxprEqn, axes: Axes) -> None:
+def _strike_all(eqn: Equation, axes: Axes) -> None:
     for var in [*eqn.invars, *eqn.outvars]:
         for i in range(len(var.aval.shape)):
             axes.strike(var, i)
 
 
-def _transpose(eqn: JaxprEqn, axes: Axes) -> None:
+def _transpose(eqn: Equation, axes: Axes) -> None:
     (x,), (out,) = eqn.invars, eqn.outvars
     for j, i in enumerate(eqn.params["permutation"]):
         axes.join(x, i, out, j)
 
 
-def _squeeze(eqn: JaxprEqn, axes: Axes) -> None:
+def _squeeze(eqn: Equation, axes: Axes) -> None:
     (x,), (out,) = eqn.invars, eqn.outvars
     rank = len(x.aval.shape)
     gone = {d % rank for d in eqn.params["dimensions"]}
@@ -215,7 +215,7 @@ def _squeeze(eqn: JaxprEqn, axes: Axes) -> None:
         axes.join(x, i, out, j)
 
 
-def _expand_dims(eqn: JaxprEqn, axes: Axes) -> None:
+def _expand_dims(eqn: Equation, axes: Axes) -> None:
     (x,), (out,) = eqn.invars, eqn.outvars
     rank = len(out.aval.shape)
     new = {d % rank for d in eqn.params["dimensions"]}
@@ -223,7 +223,7 @@ def _expand_dims(eqn: JaxprEqn, axes: Axes) -> None:
         axes.join(x, i, out, j)
 
 
-def _same_size(eqn: JaxprEqn, axes: Axes, operands: Sequence[Any]) -> None:
+def _same_size(eqn: Equation, axes: Axes, operands: Sequence[Any]) -> None:
     """Dimensions taken whole walk together; those that change size are mixed."""
     (out,) = eqn.outvars
     for x in operands:
@@ -235,20 +235,20 @@ def _same_size(eqn: JaxprEqn, axes: Axes, operands: Sequence[Any]) -> None:
                 axes.strike(out, i)
 
 
-def _slice(eqn: JaxprEqn, axes: Axes) -> None:
+def _slice(eqn: Equation, axes: Axes) -> None:
     _same_size(eqn, axes, eqn.invars[:1])
 
 
-def _update(eqn: JaxprEqn, axes: Axes) -> None:
+def _update(eqn: Equation, axes: Axes) -> None:
     _same_size(eqn, axes, eqn.invars[:2])
 
 
-def _concatenate(eqn: JaxprEqn, axes: Axes) -> None:
+def _concatenate(eqn: Equation, axes: Axes) -> None:
     _same_size(eqn, axes, eqn.invars)
     axes.strike(eqn.outvars[0], eqn.params["dimension"])
 
 
-def _pad(eqn: JaxprEqn, axes: Axes) -> None:
+def _pad(eqn: Equation, axes: Axes) -> None:
     x, (out,) = eqn.invars[0], eqn.outvars
     for i, config in enumerate(eqn.params["padding_config"]):
         if tuple(config) == (0, 0, 0):
@@ -258,22 +258,22 @@ def _pad(eqn: JaxprEqn, axes: Axes) -> None:
             axes.strike(out, i)
 
 
-def _rev(eqn: JaxprEqn, axes: Axes) -> None:
+def _rev(eqn: Equation, axes: Axes) -> None:
     _along(eqn, axes, set(eqn.params["dimensions"]))
 
 
-def _sort(eqn: JaxprEqn, axes: Axes) -> None:
+def _sort(eqn: Equation, axes: Axes) -> None:
     _along(eqn, axes, {eqn.params["dimension"]})
 
 
-def _split(eqn: JaxprEqn, axes: Axes) -> None:
+def _split(eqn: Equation, axes: Axes) -> None:
     (x,) = eqn.invars
     for out in eqn.outvars:
         axes.join_all(x, out)
         axes.strike(out, eqn.params["axis"])
 
 
-def _unstack(eqn: JaxprEqn, axes: Axes) -> None:
+def _unstack(eqn: Equation, axes: Axes) -> None:
     (x,) = eqn.invars
     gone = eqn.params["axis"] % len(x.aval.shape)
     axes.strike(x, gone)
@@ -282,7 +282,7 @@ def _unstack(eqn: JaxprEqn, axes: Axes) -> None:
             axes.join(x, j + (j >= gone), out, j)
 
 
-def _stack(eqn: JaxprEqn, axes: Axes) -> None:
+def _stack(eqn: Equation, axes: Axes) -> None:
     (out,) = eqn.outvars
     new = eqn.params["axis"] % len(out.aval.shape)
     axes.strike(out, new)
@@ -291,7 +291,7 @@ def _stack(eqn: JaxprEqn, axes: Axes) -> None:
             axes.join(x, i, out, i + (i >= new))
 
 
-def _dot_general(eqn: JaxprEqn, axes: Axes) -> None:
+def _dot_general(eqn: Equation, axes: Axes) -> None:
     (x, y), (out,) = eqn.invars, eqn.outvars
     (cx, cy), (bx, by) = eqn.params["dimension_numbers"]
     for d in cx:
@@ -310,7 +310,7 @@ def _dot_general(eqn: JaxprEqn, axes: Axes) -> None:
                 place += 1
 
 
-def _gather(eqn: JaxprEqn, axes: Axes) -> None:
+def _gather(eqn: Equation, axes: Axes) -> None:
     (x, indices), (out,) = eqn.invars, eqn.outvars
     numbers, sizes = eqn.params["dimension_numbers"], eqn.params["slice_sizes"]
     batching = tuple(numbers.operand_batching_dims)
@@ -333,7 +333,7 @@ def _gather(eqn: JaxprEqn, axes: Axes) -> None:
     axes.strike(indices, len(indices.aval.shape) - 1)
 
 
-def _scatter(eqn: JaxprEqn, axes: Axes) -> None:
+def _scatter(eqn: Equation, axes: Axes) -> None:
     (x, indices, updates), (out,) = eqn.invars, eqn.outvars
     numbers = eqn.params["dimension_numbers"]
     batching = tuple(numbers.operand_batching_dims)
@@ -360,13 +360,13 @@ def _scatter(eqn: JaxprEqn, axes: Axes) -> None:
     axes.strike(indices, len(indices.aval.shape) - 1)
 
 
-def _nothing(eqn: JaxprEqn, axes: Axes) -> None:
+def _nothing(eqn: Equation, axes: Axes) -> None:
     """Dimensions that stand alone."""
 
 
-def _scan(eqn: JaxprEqn, axes: Axes) -> None:
+def _scan(eqn: Equation, axes: Axes) -> None:
     inner = compat.loop_of(eqn.params)
-    jaxpr = inner.body.jaxpr
+    jaxpr: Any = inner.body.jaxpr
     _visit(jaxpr, axes)
     fixed = inner.num_consts + inner.num_carry
     for x, v in zip(eqn.invars[:fixed], jaxpr.invars[:fixed], strict=True):
@@ -386,7 +386,7 @@ def _scan(eqn: JaxprEqn, axes: Axes) -> None:
             axes.join(v, i, out, i + 1)
 
 
-def _while(eqn: JaxprEqn, axes: Axes) -> None:
+def _while(eqn: Equation, axes: Axes) -> None:
     params = eqn.params
     cond, body = params["cond_jaxpr"].jaxpr, params["body_jaxpr"].jaxpr
     nc, nb = params["cond_nconsts"], params["body_nconsts"]
@@ -402,7 +402,7 @@ def _while(eqn: JaxprEqn, axes: Axes) -> None:
         axes.join_all(out, v)
 
 
-def _cond(eqn: JaxprEqn, axes: Axes) -> None:
+def _cond(eqn: Equation, axes: Axes) -> None:
     for branch in eqn.params["branches"]:
         _visit(branch.jaxpr, axes)
         for x, v in zip(eqn.invars[1:], branch.jaxpr.invars, strict=True):
@@ -411,7 +411,7 @@ def _cond(eqn: JaxprEqn, axes: Axes) -> None:
             axes.join_all(out, v)
 
 
-RULES: dict[str, Callable[[JaxprEqn, Axes], None]] = {
+RULES: dict[str, Callable[[Equation, Axes], None]] = {
     "broadcast_in_dim": _broadcast,
     "concatenate": _concatenate,
     "cond": _cond,

@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from jax.extend.core import JaxprEqn, Var
+from jax.extend.core import Var
 
+from onescan.loop import Equation
 from onescan.plan.plan import Plan
 
 
@@ -21,7 +22,7 @@ class Part:
 
     members: set[Any]  # the values that belong to this part
     invars: list[Var]
-    eqns: list[JaxprEqn]
+    eqns: list[Equation]
     outvars: list[Var]
 
 
@@ -56,7 +57,8 @@ def _laned(plan: Plan) -> set[Any]:
     but not apart from them.
     """
     loop, jaxpr = plan.loop, plan.loop.body.jaxpr
-    values = [*jaxpr.invars, *jaxpr.outvars, *(v for e in jaxpr.eqns for v in e.outvars)]
+    made = [v for eqn in jaxpr.eqns for v in eqn.outvars]
+    values = [*jaxpr.invars, *jaxpr.outvars, *made]
     members = {v for v in values if isinstance(v, Var) and plan.is_laned(v)}
     carry = jaxpr.invars[loop.num_consts : loop.num_consts + loop.num_carry]
     size = -1
@@ -74,11 +76,11 @@ def _laned(plan: Plan) -> set[Any]:
     return members
 
 
-def _read(eqns: list[JaxprEqn]) -> set[Var]:
+def _read(eqns: list[Equation]) -> set[Var]:
     return {v for eqn in eqns for v in eqn.invars if isinstance(v, Var)}
 
 
-def _inputs(known: list[Var], eqns: list[JaxprEqn], outs: list[Var]) -> list[Var]:
+def _inputs(known: list[Var], eqns: list[Equation], outs: list[Var]) -> list[Var]:
     """Those of the known values that a part reads or passes on."""
     wanted = _read(eqns) | set(outs)
     return [v for v in known if v in wanted]

@@ -56,8 +56,9 @@ class Plan:
 
     def local_lanes(self, var: Any) -> tuple[Lane | None, ...]:
         """For each dimension of a value, the lane axis it lies along."""
+        rank = len(var.aval.shape)
         lanes = self.lane_of.get(var, {}) if isinstance(var, Var) else {}
-        return tuple(lanes.get(i) for i in range(len(var.aval.shape)))
+        return tuple(lanes.get(i) for i in range(rank))
 
     def local_shape(self, var: Any) -> tuple[int, ...]:
         """The shape of a value inside one tile."""

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from jax.extend.core import Jaxpr, JaxprEqn
+from jax.extend.core import Jaxpr
 
 from onescan import compat
+from onescan.loop import Equation
 
 #: operations of one element, where that is not 1
 DEAR = {
@@ -43,7 +44,7 @@ FREE = {
 class Work:
     """Operations of one equation in one step of the loop."""
 
-    eqn: JaxprEqn
+    eqn: Equation
     elements: int  # results
     each: float  # operations per result
     times: int  # how often it runs in a step
@@ -59,7 +60,7 @@ def work_of(jaxpr: Jaxpr, times: int = 1) -> Iterator[Work]:
         yield from work_in(eqn, times)
 
 
-def work_in(eqn: JaxprEqn, times: int = 1) -> Iterator[Work]:
+def work_in(eqn: Equation, times: int = 1) -> Iterator[Work]:
     """What one equation does, with all that is inside it."""
     name = eqn.primitive.name
     if name == "scan":
@@ -75,7 +76,7 @@ def work_in(eqn: JaxprEqn, times: int = 1) -> Iterator[Work]:
         yield Work(eqn, *_cost(eqn), times)
 
 
-def equations(jaxpr: Jaxpr) -> Iterator[JaxprEqn]:
+def equations(jaxpr: Jaxpr) -> Iterator[Equation]:
     """Every equation of a body, those of inner bodies included."""
     for eqn in jaxpr.eqns:
         yield eqn
@@ -86,7 +87,7 @@ def equations(jaxpr: Jaxpr) -> Iterator[JaxprEqn]:
                     yield from equations(inner)
 
 
-def _cost(eqn: JaxprEqn) -> tuple[int, float]:
+def _cost(eqn: Equation) -> tuple[int, float]:
     name = eqn.primitive.name
     results = sum(prod(v.aval.shape) for v in eqn.outvars)
     if name in FREE:
@@ -106,7 +107,7 @@ def _cost(eqn: JaxprEqn) -> tuple[int, float]:
     return results, float(DEAR.get(name, 1))
 
 
-def operand_of(eqn: JaxprEqn) -> Any:
+def operand_of(eqn: Equation) -> Any:
     """The value whose last dimension an equation runs along."""
     name = eqn.primitive.name
     if name.startswith(("reduce_", "arg")) and name != "reduce_precision":
