@@ -118,6 +118,8 @@ MOVING: dict[str, Case] = {
     "diagonal": case(lambda x: (jnp.diag(x), jnp.trace(x), jnp.tril(x)), (I, (6, 6))),
     "copy": case(lambda x: (jnp.copy(x), lax.optimization_barrier(x)), (F, (5,))),
     "empty": case(lambda x: (x[:0], x[:0].sum(), jnp.zeros((0, 3))), (F, (5,))),
+    "literal": case(lambda x: (x, 0.0, True, 7), (F, (5,))),
+    "literal_state": case(lambda x: jnp.full_like(x, 3), (F, ()), state=True),
     "meshgrid": case(lambda x, y: jnp.meshgrid(x, y), (F, (3,)), (F, (4,))),
     "constant_array": case(lambda x: x * jnp.array([1, 5, 3]) + x, (I, (4, 3))),
 }

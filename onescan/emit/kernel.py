@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from jax.extend.core import Literal
+from jax.extend.core import Literal, Var
 from llvmlite import ir
 
 from onescan.emit import types as ty
@@ -232,7 +232,8 @@ class Tile:
         e = self.e
         outvars = self.loop.body.jaxpr.outvars
         for k, var in enumerate(outvars[self.loop.num_carry :]):
-            if (var in self.laned.members) == (part is self.laned):
+            laned = isinstance(var, Var) and var in self.laned.members
+            if laned == (part is self.laned):
                 value = self._value(var, values)
                 with e.one_writer(value.lanes):
                     e.put(self._slice(self.first_y + k, t), value)

@@ -38,7 +38,7 @@ def parts(plan: Plan) -> tuple[Part, Part]:
     # carries read by the lanes too are results, so that nobody overwrites them
     kept = [v for v in [*jaxpr.invars, *made] if v in asked]
     first = Part(
-        {*jaxpr.invars, *jaxpr.outvars, *made} - members,
+        {*jaxpr.invars, *outs, *made} - members,
         _inputs(jaxpr.invars, common, kept),
         common,
         kept,
