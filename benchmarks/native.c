@@ -188,17 +188,18 @@ void lorenz_vmap(long steps, long n, const float *starts, float *paths) {
 /* ---- generalised advantages ---- */
 
 void gae(long steps, long n, const float *rewards, const float *values,
-         const float *dones, float *restrict advantages) {
+         const float *last, const float *dones, float *restrict advantages) {
   for (long i = 0; i < n; i += 1024) {
     long lanes = n - i < 1024 ? n - i : 1024;
     float carry[1024] = {0};
     for (long t = steps - 1; t >= 0; t--) {
       const float *r = rewards + t * n + i, *v = values + t * n + i;
       const float *d = dones + t * n + i;
+      const float *next = t + 1 < steps ? v + n : last + i;
       float *out = advantages + t * n + i;
       for (long j = 0; j < lanes; j++) {
         float alive = 1.0f - d[j];
-        float error = r[j] + 0.99f * v[j + n] * alive - v[j];
+        float error = r[j] + 0.99f * next[j] * alive - v[j];
         out[j] = carry[j] = error + 0.99f * 0.95f * alive * carry[j];
       }
     }

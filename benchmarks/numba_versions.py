@@ -103,13 +103,14 @@ def lorenz_vmap(steps, n, starts, paths):
             paths[i, t, 0], paths[i, t, 1], paths[i, t, 2] = x, y, z
 
 
-def gae(steps, n, rewards, values, dones, advantages):
+def gae(steps, n, rewards, values, last, dones, advantages):
     gamma, decay, one = np.float32(0.99), np.float32(0.99 * 0.95), np.float32(1.0)
     carry = np.zeros(n, np.float32)
     for t in range(steps - 1, -1, -1):
         for i in range(n):
             alive = one - dones[t, i]
-            error = rewards[t, i] + gamma * values[t + 1, i] * alive - values[t, i]
+            following = values[t + 1, i] if t + 1 < steps else last[i]
+            error = rewards[t, i] + gamma * following * alive - values[t, i]
             carry[i] = error + decay * alive * carry[i]
             advantages[t, i] = carry[i]
 

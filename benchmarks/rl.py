@@ -10,35 +10,54 @@ LENGTH = 4096
 STEPS = 128
 
 
-def advantages(scan, unroll, rewards, values, dones):
+GAMMA, DECAY = 0.99, 0.95
+
+
+def advantages(scan, unroll, rewards, values, last, dones):
     """Generalised advantage estimation, from the last step to the first."""
-    gamma, decay = 0.99, 0.95
 
-    def step(advantage, x):
-        reward, value, next_value, done = x
+    def step(carry, x):
+        advantage, next_value = carry
+        reward, value, done = x
         alive = 1.0 - done
-        error = reward + gamma * next_value * alive - value
-        advantage = error + gamma * decay * alive * advantage
-        return advantage, advantage
+        error = reward + GAMMA * next_value * alive - value
+        advantage = error + GAMMA * DECAY * alive * advantage
+        return (advantage, value), advantage
 
-    xs = rewards, values[:-1], values[1:], dones
-    start = jnp.zeros_like(values[0])
+    start = jnp.zeros_like(last), last
+    xs = rewards, values, dones
     _, stacked = scan(step, start, xs, reverse=True, unroll=unroll)
     return stacked
 
 
-def _advantages_case(n: int) -> Case:
+def advantages_shifted(scan, unroll, rewards, values, last, dones):
+    """The same with the next values as a shifted copy, which JAX makes first."""
+
+    def step(advantage, x):
+        reward, value, next_value, done = x
+        alive = 1.0 - done
+        error = reward + GAMMA * next_value * alive - value
+        advantage = error + GAMMA * DECAY * alive * advantage
+        return advantage, advantage
+
+    following = jnp.concatenate([values[1:], last[None]])
+    xs = rewards, values, following, dones
+    _, stacked = scan(step, jnp.zeros_like(last), xs, reverse=True, unroll=unroll)
+    return stacked
+
+
+def _advantages_case(n: int, fn=advantages, variant: str = "") -> Case:
     def build():
-        rewards, values = normal(0, LENGTH, n), normal(1, LENGTH + 1, n)
+        rewards, values = normal(0, LENGTH, n), normal(1, LENGTH, n)
         dones = jnp.asarray(uniform(2, LENGTH, n) < 0.02, jnp.float32)
-        return advantages, (rewards, values, dones)
+        return fn, (rewards, values, normal(3, n), dones)
 
     return Case(
-        name=f"gae/{n}",
+        name=f"gae/{n}{variant}",
         steps=LENGTH,
         build=build,
         ops=8 * n,
-        bytes=20 * n,
+        bytes=16 * n,
         kernel="gae",
         sizes=(LENGTH, n),
     )
@@ -101,5 +120,6 @@ def _rollout_case(n: int) -> Case:
 
 CASES = [
     *(_advantages_case(n) for n in (1, 16, 64, 1024)),
+    _advantages_case(64, advantages_shifted, "/shifted"),
     *(_rollout_case(n) for n in (16, 1024)),
 ]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
+from onescan import switches
 from onescan.emit.kernel import build
 from onescan.emit.support import require_supported
 from onescan.loop import LeaveToXla, Loop
@@ -20,6 +21,7 @@ from onescan.passes.inline import inline
 from onescan.passes.split import improved
 from onescan.plan.choose import Machine, choose
 from onescan.plan.plan import Plan
+from onescan.plan.profit import require_profit
 from onescan.runtime import compiler
 from onescan.runtime.cpu import Kernel, lowering, register
 from onescan.surround import chunk_of, stock, surrounded
@@ -76,6 +78,8 @@ def native(platform: str, loop: Loop) -> Callable[..., Sequence[Any]]:
     if platform != "cpu":
         raise LeaveToXla(f"there is no native engine for {platform} yet")
     require_supported(loop)
+    if switches.current().engine != "native":
+        require_profit(loop)
     plan = choose(loop, host())
     return call_of(plan, register(kernel_of(plan)))
 

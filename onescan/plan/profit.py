@@ -1,0 +1,29 @@
+"""profit: loops that XLA runs better than a kernel of ours would.
+
+What decides was measured (`make bench`): XLA's matrix library catches up with our
+products where they are large, and a loop of one step is no loop.
+"""
+
+from __future__ import annotations
+
+from onescan.loop import LeaveToXla, Loop
+from onescan.plan.work import work_of
+
+#: multiply-adds of one product in one step from which XLA's library is as good
+LARGE_PRODUCT = 8_000_000
+
+
+def require_profit(loop: Loop) -> None:
+    """Raise `LeaveToXla`, with the reason, for a loop that gains nothing with us."""
+    if loop.length == 1:
+        raise LeaveToXla("a loop of one step needs no loop")
+    products = [
+        work.operations
+        for work in work_of(loop.body.jaxpr)
+        if work.eqn.primitive.name == "dot_general"
+    ]
+    if products and max(products) >= LARGE_PRODUCT:
+        raise LeaveToXla(
+            f"each step has a matrix product of {max(products) / 1e6:.0f} million "
+            "multiply-adds, which XLA's matrix library does as well"
+        )
