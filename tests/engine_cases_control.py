@@ -392,6 +392,26 @@ RANDOM: dict[str, Case] = {
         (U, ()),
         (Q, ()),
     ),
+    "keys_moved": case(
+        lambda s, i: [
+            f(random.split(_key(s), 6))
+            for f in (
+                lambda k: jnp.concatenate([k[2:], k[:1]]),
+                lambda k: k.reshape(2, 3).T,
+                lambda k: jnp.stack([k[0], k[i]]),
+                lambda k: k[::-1],
+                lambda k: k.at[i].set(k[0]),
+                lambda k: lax.dynamic_slice_in_dim(k, i, 2),
+                lambda k: lax.dynamic_update_slice_in_dim(k, k[:2], i, 0),
+                lambda k: jnp.where(jnp.arange(6) < i, k, k[::-1]),
+                lambda k: k[jnp.array([1, 5, 0])],
+                lambda k: jnp.broadcast_to(k[:, None], (6, 2)),
+                lambda k: jnp.split(k, 3)[1],
+            )
+        ],
+        (U, ()),
+        index(6),
+    ),
     "key_indexed": case(
         lambda s, i: random.key_data(random.split(_key(s), 5)[i]), (U, ()), index(5)
     ),

@@ -21,7 +21,7 @@ from jax.extend.core import primitives as jp
 
 from onescan import compat
 from onescan.loop import Loop
-from onescan.passes.keys import key_params
+from onescan.passes.keys import key_params, selection
 
 Atom = Any
 
@@ -90,7 +90,7 @@ def _equation(eqn: JaxprEqn, inputs: list[Atom], eqns: list[JaxprEqn]) -> list[A
         branches = eqn.params["branches"]
         which = min(max(int(inputs[0].val), 0), len(branches) - 1)
         return _emit(branches[which].jaxpr, branches[which].consts, inputs[1:], eqns)
-    if expansion := compat.keys_as_bits(eqn):
+    if expansion := compat.keys_as_bits(eqn) or selection(eqn):
         traced = jax.make_jaxpr(expansion)(*(_struct(v.aval) for v in inputs))
         return _emit(traced.jaxpr, traced.consts, inputs, eqns)
     inputs, params = key_params(eqn, inputs)

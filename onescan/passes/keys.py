@@ -7,11 +7,12 @@ parameters gain one last dimension that is taken whole.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax import dtypes
+from jax import dtypes, lax
 from jax.extend.core import Literal
 
 from onescan import compat
@@ -20,6 +21,21 @@ from onescan.loop import Equation
 
 def is_key(aval: Any) -> bool:
     return jnp.issubdtype(aval.dtype, dtypes.prng_key)
+
+
+def selection(eqn: Any) -> Callable[..., Any] | None:
+    """A choice between keys, a flag for each, as a choice between all their words."""
+    which, out = eqn.invars[0].aval if eqn.invars else None, eqn.outvars[0].aval
+    if eqn.primitive.name != "select_n" or not is_key(out) or not which.shape:
+        return None
+
+    def select(which: Any, *cases: Any) -> Any:
+        shape = cases[0].shape
+        return lax.select_n(
+            lax.broadcast_in_dim(which, shape, range(which.ndim)), *cases
+        )
+
+    return select
 
 
 def key_params(eqn: Equation, inputs: list[Any]) -> tuple[list[Any], dict[str, Any]]:
@@ -59,4 +75,10 @@ def key_params(eqn: Equation, inputs: list[Any]) -> tuple[list[Any], dict[str, A
         numbers = numbers._replace(offset_dims=(*numbers.offset_dims, rank))
         sizes = (*params["slice_sizes"], words)
         return inputs, {**params, "dimension_numbers": numbers, "slice_sizes": sizes}
+    if name == "scatter":
+        numbers = params["dimension_numbers"]
+        last = len(eqn.invars[2].aval.shape)
+        window = (*numbers.update_window_dims, last)
+        numbers = numbers._replace(update_window_dims=window)
+        return inputs, {**params, "dimension_numbers": numbers}
     return inputs, params
