@@ -20,6 +20,7 @@ from llvmlite import ir
 from onescan.emit import elementwise as el
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, Vec, add
+from onescan.emit.convert import convert, rounded
 from onescan.emit.emitter import SHORTEST, Emitter
 from onescan.emit.reduce import KINDS, _join
 
@@ -180,7 +181,7 @@ class _Product:
             for place, total in zip(
                 places, self._totals(places, self.sizes, 0, 0, width), strict=True
             ):
-                memory.store(e.b, place, el.rounded(e.b, total, self.dtype))
+                memory.store(e.b, place, rounded(e.b, total, self.dtype))
             return
         combine = KINDS["reduce_sum"][0]
         (n,) = self.sizes
@@ -200,7 +201,7 @@ class _Product:
             )
             start += count * width
         for place, total in zip(places, sums, strict=True):
-            memory.store(e.b, place, el.rounded(e.b, total, self.dtype))
+            memory.store(e.b, place, rounded(e.b, total, self.dtype))
 
     def _totals(
         self,
@@ -288,7 +289,7 @@ class _Product:
         key = tuple(map(_identity, full))
         if key not in seen:
             value = array.at(full)
-            seen[key] = el.convert(self.e.b, value, array.dtype, self.dtype)
+            seen[key] = convert(self.e.b, value, array.dtype, self.dtype)
         return seen[key]
 
 

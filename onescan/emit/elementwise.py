@@ -16,8 +16,9 @@ from llvmlite import ir
 
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index
+from onescan.emit.convert import convert, intrinsic, like, rounded, suffix
 from onescan.emit.emitter import Emitter
-from onescan.emit.math import FUNCTIONS, halves
+from onescan.emit.math import FUNCTIONS
 
 Op = Callable[[ty.Builder, Any, list[ty.Value]], ty.Value]
 CONTRACT = ("contract",)
@@ -53,37 +54,8 @@ def spread(
     )
 
 
-def rounded(b: ty.Builder, value: ty.Value, dtype: Any) -> ty.Value:
-    """A float32 result as the half type it stands for."""
-    if np.dtype(dtype) in ty.HALVES and ty.element_type(value) == ty.F32:
-        return ty.from_memory(b, ty.to_memory(b, value, dtype), dtype)
-    return value
-
-
 def _dtype(eqn: Any, i: int = 0) -> np.dtype:
     return np.dtype(eqn.invars[i].aval.dtype)
-
-
-def _like(value: ty.Value, number: float) -> ty.Value:
-    return ty.constant(ty.element_type(value), number, ty.width_of(value))
-
-
-def intrinsic(b: ty.Builder, name: str, *args: ty.Value) -> ty.Value:
-    """Call an LLVM intrinsic that is overloaded on its first argument's type."""
-    kind = ir.FunctionType(args[0].type, [a.type for a in args])
-    module = b.module
-    suffix = _suffix(args[0].type)
-    full = f"{name}.{suffix}"
-    function = module.globals.get(full) or ir.Function(module, kind, full)
-    return b.call(function, args)
-
-
-def _suffix(kind: ty.Kind) -> str:
-    if isinstance(kind, ir.VectorType):
-        return f"v{kind.count}{_suffix(kind.element)}"
-    if isinstance(kind, ir.IntType):
-        return f"i{kind.width}"
-    return "f64" if kind == ty.F64 else "f32"
 
 
 # arithmetic
@@ -116,13 +88,13 @@ def _divide(
     b: ty.Builder, dtype: np.dtype, x: ty.Value, y: ty.Value
 ) -> tuple[ty.Value, ty.Value]:
     """XLA's integer division: x / 0 is all ones, x rem 0 is x, nothing traps."""
-    zero, one, ones = _like(x, 0), _like(x, 1), _like(x, -1)
+    zero, one, ones = like(x, 0), like(x, 1), like(x, -1)
     by_zero = b.icmp_signed("==", y, zero)
     if not ty.is_signed(dtype):
         safe = b.select(by_zero, one, y)
         quotient = b.select(by_zero, ones, b.udiv(x, safe))
         return quotient, b.select(by_zero, x, b.urem(x, safe))
-    lowest = _like(x, -(1 << (8 * dtype.itemsize - 1)))
+    lowest = like(x, -(1 << (8 * dtype.itemsize - 1)))
     overflow = b.and_(b.icmp_signed("==", x, lowest), b.icmp_signed("==", y, ones))
     safe = b.select(b.or_(by_zero, overflow), one, y)
     quotient = b.select(by_zero, ones, b.sdiv(x, safe))
@@ -171,8 +143,8 @@ def _total_order(sign: str) -> Op:
     def rank(b: ty.Builder, x: ty.Value) -> ty.Value:
         element = ir.IntType(64 if ty.element_type(x) == ty.F64 else 32)
         bits = b.bitcast(x, ty.with_width(element, ty.width_of(x)))
-        mirrored = b.xor(bits, _like(bits, (1 << (element.width - 1)) - 1))
-        return b.select(b.icmp_signed("<", bits, _like(bits, 0)), mirrored, bits)
+        mirrored = b.xor(bits, like(bits, (1 << (element.width - 1)) - 1))
+        return b.select(b.icmp_signed("<", bits, like(bits, 0)), mirrored, bits)
 
     def op(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
         if ty.is_float(_dtype(eqn)):
@@ -197,19 +169,19 @@ def _abs(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     if ty.is_float(_dtype(eqn)):
         return intrinsic(b, "llvm.fabs", x)
     if ty.is_signed(_dtype(eqn)):
-        return b.select(b.icmp_signed("<", x, _like(x, 0)), b.neg(x), x)
+        return b.select(b.icmp_signed("<", x, like(x, 0)), b.neg(x), x)
     return x
 
 
 def _sign(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     (x,) = xs
-    zero, one = _like(x, 0), _like(x, 1)
+    zero, one = like(x, 0), like(x, 1)
     if ty.is_float(_dtype(eqn)):
         unit = intrinsic(b, "llvm.copysign", one, x)
         keep = b.fcmp_unordered("==", x, zero)  # zeros keep their sign, NaN stays
         return b.select(keep, x, unit)
     if ty.is_signed(_dtype(eqn)):
-        unit = b.select(b.icmp_signed("<", x, zero), _like(x, -1), one)
+        unit = b.select(b.icmp_signed("<", x, zero), like(x, -1), one)
     else:
         unit = one
     return b.select(b.icmp_signed("==", x, zero), zero, unit)
@@ -221,7 +193,7 @@ def _square(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
 
 def _one_minus_square(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     (x,) = xs
-    one = _like(x, 1)
+    one = like(x, 1)
     if ty.is_float(_dtype(eqn)):
         return b.fmul(b.fadd(one, x), b.fsub(one, x))
     return b.mul(b.add(one, x), b.sub(one, x))
@@ -237,8 +209,8 @@ def _integer_pow(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
         if left:
             factor = OPS["mul"](b, eqn, [factor, factor])
     if result is None:
-        return _like(x, 1)
-    return b.fdiv(_like(x, 1), result) if power < 0 else result
+        return like(x, 1)
+    return b.fdiv(like(x, 1), result) if power < 0 else result
 
 
 def _pow(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
@@ -252,7 +224,7 @@ def _pow(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
 
 
 def _not(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
-    return b.xor(xs[0], _like(xs[0], -1))
+    return b.xor(xs[0], like(xs[0], -1))
 
 
 def _bits(name: str) -> Op:
@@ -267,11 +239,11 @@ def _shift(name: str) -> Op:
         bits = ty.element_type(x).width
         if isinstance(by, ir.Constant) and _is_small(by, bits):
             return getattr(b, name)(x, by)
-        inside = b.icmp_unsigned("<", by, _like(by, bits))
+        inside = b.icmp_unsigned("<", by, like(by, bits))
         if name == "ashr":
-            return b.ashr(x, b.select(inside, by, _like(by, bits - 1)))
-        shifted = getattr(b, name)(x, b.select(inside, by, _like(by, 0)))
-        return b.select(inside, shifted, _like(x, 0))
+            return b.ashr(x, b.select(inside, by, like(by, bits - 1)))
+        shifted = getattr(b, name)(x, b.select(inside, by, like(by, 0)))
+        return b.select(inside, shifted, like(x, 0))
 
     return op
 
@@ -289,7 +261,7 @@ def _population_count(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
 
 def _clz(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     (x,) = xs
-    name = f"llvm.ctlz.{_suffix(x.type)}"
+    name = f"llvm.ctlz.{suffix(x.type)}"
     kind = ir.FunctionType(x.type, [x.type, ty.I1])
     function = b.module.globals.get(name) or ir.Function(b.module, kind, name)
     return b.call(function, [x, ir.Constant(ty.I1, 0)])
@@ -300,61 +272,6 @@ def _clz(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
 
 def _convert(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     return convert(b, xs[0], _dtype(eqn), np.dtype(eqn.outvars[0].aval.dtype))
-
-
-def convert(b: ty.Builder, x: ty.Value, old: np.dtype, new: np.dtype) -> ty.Value:
-    """A register value of one dtype as another, as XLA converts."""
-    old, new = np.dtype(old), np.dtype(new)
-    if old == new:
-        return x
-    width = ty.width_of(x)
-    kind = ty.with_width(ty.register_type(new), width)
-    if ty.is_bool(new):
-        zero = _like(x, 0)
-        if ty.is_float(old):
-            return b.fcmp_unordered("!=", x, zero)
-        return b.icmp_unsigned("!=", x, zero)
-    if ty.is_float(old) and ty.is_float(new):
-        return _convert_float(b, x, old, new, kind)
-    if ty.is_float(new):
-        to_float = b.sitofp if ty.is_signed(old) else b.uitofp
-        if new in ty.HALVES and old.itemsize > 2:  # one rounding only
-            wide = to_float(x, ty.with_width(ty.F64, width))
-            return _convert_float(b, wide, np.dtype(np.float64), new, kind)
-        return rounded(b, to_float(x, kind), new)
-    if ty.is_float(old):
-        return _float_to_int(b, x, new, kind)
-    if new.itemsize < old.itemsize and not ty.is_bool(old):
-        return b.trunc(x, kind)
-    if new.itemsize == old.itemsize and not ty.is_bool(old):
-        return x
-    return b.sext(x, kind) if ty.is_signed(old) else b.zext(x, kind)
-
-
-def _convert_float(
-    b: ty.Builder, x: ty.Value, old: np.dtype, new: np.dtype, kind: ty.Kind
-) -> ty.Value:
-    if new == np.float64:
-        return b.fpext(x, kind)
-    if new == np.float32:
-        return b.fptrunc(x, kind) if old == np.float64 else x
-    if old == np.float64:
-        if new == ty.FLOAT16:
-            bits = halves.float64_to_float16(b, x)
-        else:
-            bits = halves.float64_to_bfloat16(b, x)
-        return ty.from_memory(b, bits, new)
-    return rounded(b, x, new)
-
-
-def _float_to_int(b: ty.Builder, x: ty.Value, new: np.dtype, kind: ty.Kind) -> ty.Value:
-    """Towards zero, held at the ends of the range; NaN is 0."""
-    name = "llvm.fptosi.sat" if ty.is_signed(new) else "llvm.fptoui.sat"
-    full = f"{name}.{_suffix(kind)}.{_suffix(x.type)}"
-    function = b.module.globals.get(full) or ir.Function(
-        b.module, ir.FunctionType(kind, [x.type]), full
-    )
-    return b.call(function, [x])
 
 
 def _bitcast(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
@@ -375,7 +292,7 @@ def _reduce_precision(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
 
 def _is_finite(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     size = intrinsic(b, "llvm.fabs", xs[0])
-    return b.fcmp_ordered("<", size, _like(size, float("inf")))
+    return b.fcmp_ordered("<", size, like(size, float("inf")))
 
 
 def _round(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
@@ -389,7 +306,7 @@ def _select_n(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
         return b.select(which, cases[1], cases[0]) if len(cases) == 2 else cases[0]
     result = cases[-1]
     for i in range(len(cases) - 2, -1, -1):
-        here = b.icmp_signed("<=", which, _like(which, i))
+        here = b.icmp_signed("<=", which, like(which, i))
         result = b.select(here, cases[i], result)
     return result
 

@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 from jax import lax
 
-from onescan.emit import elementwise as el
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, add
+from onescan.emit.convert import convert, rounded
 from onescan.emit.emitter import Emitter
 from onescan.emit.reduce import KINDS, highest, lowest
 
 
 def _position(e: Emitter, array: Array, index: tuple[Index, ...]) -> ty.Value:
     """An element of an integer array as an i64 (or a vector of them)."""
-    return el.convert(e.b, array.at(index), array.dtype, np.dtype(np.int64))
+    return convert(e.b, array.at(index), array.dtype, np.dtype(np.int64))
 
 
 def _clamp(e: Emitter, position: ty.Value, last: int) -> Index:
@@ -183,7 +183,7 @@ def scatter(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
         if combine is not None or inside is not None:
             old, value = ty.match(e.b, memory.load(e.b, where), value)
             if combine is not None:
-                value = el.rounded(
+                value = rounded(
                     e.b, combine(e.b, target.dtype, old, value), target.dtype
                 )
             if inside is not None:

@@ -17,6 +17,7 @@ from llvmlite import ir
 from onescan.emit import elementwise as el
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, Vec, add, scale
+from onescan.emit.convert import rounded
 from onescan.emit.emitter import Emitter
 
 Combine = Callable[[ty.Builder, Any, ty.Value, ty.Value], ty.Value]
@@ -104,7 +105,7 @@ def reduction(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
                 ]
                 begin += count * w
         for index, total in zip(places, totals, strict=True):
-            memory.store(e.b, index, el.rounded(e.b, total, dtype))
+            memory.store(e.b, index, rounded(e.b, total, dtype))
 
     e.nest_in_groups(target.shape, target.lanes, visit, None if lengthwise else -1)
     return [target]
@@ -278,7 +279,7 @@ def cumulative(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
             (k,) = ks
             k = k + 1 if isinstance(k, int) else e.b.add(k, ir.Constant(ty.I64, 1))
             value = ty.splat(e.b, x.at(place(k)), width)
-            total = el.rounded(e.b, combine(e.b, dtype, e.b.load(cell), value), dtype)
+            total = rounded(e.b, combine(e.b, dtype, e.b.load(cell), value), dtype)
             e.b.store(total, cell)
             memory.store(e.b, place(k), total)
 

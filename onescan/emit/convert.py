@@ -1,0 +1,95 @@
+"""Conversions between dtypes, and the small tools that operations share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+
+from onescan.emit import types as ty
+from onescan.emit.math import halves
+
+
+def like(value: ty.Value, number: float) -> ty.Value:
+    """A number as a constant of a value's own type and width."""
+    return ty.constant(ty.element_type(value), number, ty.width_of(value))
+
+
+def intrinsic(b: ty.Builder, name: str, *args: ty.Value) -> ty.Value:
+    """Call an LLVM intrinsic that is overloaded on its first argument's type."""
+    kind = ir.FunctionType(args[0].type, [a.type for a in args])
+    module = b.module
+    full = f"{name}.{suffix(args[0].type)}"
+    function = module.globals.get(full) or ir.Function(module, kind, full)
+    return b.call(function, args)
+
+
+def suffix(kind: ty.Kind) -> str:
+    if isinstance(kind, ir.VectorType):
+        return f"v{kind.count}{suffix(kind.element)}"
+    if isinstance(kind, ir.IntType):
+        return f"i{kind.width}"
+    return "f64" if kind == ty.F64 else "f32"
+
+
+def rounded(b: ty.Builder, value: ty.Value, dtype: Any) -> ty.Value:
+    """A float32 result as the half type it stands for."""
+    if np.dtype(dtype) in ty.HALVES and ty.element_type(value) == ty.F32:
+        return ty.from_memory(b, ty.to_memory(b, value, dtype), dtype)
+    return value
+
+
+def convert(b: ty.Builder, x: ty.Value, old: np.dtype, new: np.dtype) -> ty.Value:
+    """A register value of one dtype as another, as XLA converts."""
+    old, new = np.dtype(old), np.dtype(new)
+    if old == new:
+        return x
+    width = ty.width_of(x)
+    kind = ty.with_width(ty.register_type(new), width)
+    if ty.is_bool(new):
+        zero = like(x, 0)
+        if ty.is_float(old):
+            return b.fcmp_unordered("!=", x, zero)
+        return b.icmp_unsigned("!=", x, zero)
+    if ty.is_float(old) and ty.is_float(new):
+        return _convert_float(b, x, old, new, kind)
+    if ty.is_float(new):
+        to_float = b.sitofp if ty.is_signed(old) else b.uitofp
+        if new in ty.HALVES and old.itemsize > 2:  # one rounding only
+            wide = to_float(x, ty.with_width(ty.F64, width))
+            return _convert_float(b, wide, np.dtype(np.float64), new, kind)
+        return rounded(b, to_float(x, kind), new)
+    if ty.is_float(old):
+        return _float_to_int(b, x, new, kind)
+    if new.itemsize < old.itemsize and not ty.is_bool(old):
+        return b.trunc(x, kind)
+    if new.itemsize == old.itemsize and not ty.is_bool(old):
+        return x
+    return b.sext(x, kind) if ty.is_signed(old) else b.zext(x, kind)
+
+
+def _convert_float(
+    b: ty.Builder, x: ty.Value, old: np.dtype, new: np.dtype, kind: ty.Kind
+) -> ty.Value:
+    if new == np.float64:
+        return b.fpext(x, kind)
+    if new == np.float32:
+        return b.fptrunc(x, kind) if old == np.float64 else x
+    if old == np.float64:
+        if new == ty.FLOAT16:
+            bits = halves.float64_to_float16(b, x)
+        else:
+            bits = halves.float64_to_bfloat16(b, x)
+        return ty.from_memory(b, bits, new)
+    return rounded(b, x, new)
+
+
+def _float_to_int(b: ty.Builder, x: ty.Value, new: np.dtype, kind: ty.Kind) -> ty.Value:
+    """Towards zero, held at the ends of the range; NaN is 0."""
+    name = "llvm.fptosi.sat" if ty.is_signed(new) else "llvm.fptoui.sat"
+    full = f"{name}.{suffix(kind)}.{suffix(x.type)}"
+    function = b.module.globals.get(full) or ir.Function(
+        b.module, ir.FunctionType(kind, [x.type]), full
+    )
+    return b.call(function, [x])

@@ -1,0 +1,70 @@
+"""`Axes`: dimensions that walk together, and those whose positions meet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from jax.extend.core import Var
+
+Node = tuple[Any, int]
+
+
+class Axes:
+    """Joined and struck dimensions (a union-find)."""
+
+    def __init__(self) -> None:
+        self.parent: dict[Node, Node] = {}
+        self.struck: set[Node] = set()
+
+    def find(self, node: Node) -> Node:
+        root = node
+        while (up := self.parent.setdefault(root, root)) != root:
+            root = up
+        while (up := self.parent[node]) != root:
+            self.parent[node], node = root, up
+        return root
+
+    def join(self, x: Any, i: int, y: Any, j: int) -> None:
+        """Dimension i of x and dimension j of y walk together."""
+        if isinstance(x, Var) and isinstance(y, Var):
+            a, b = self.find((x, i)), self.find((y, j))
+            if a != b:
+                self.parent[a] = b
+                if a in self.struck:
+                    self.struck.add(b)
+        else:  # a literal has every position at once: nothing to walk with
+            for v, d in ((x, i), (y, j)):
+                if isinstance(v, Var):
+                    self.strike(v, d)
+
+    def strike(self, x: Any, i: int) -> None:
+        """Positions along dimension i of x meet."""
+        if isinstance(x, Var):
+            self.struck.add(self.find((x, i)))
+
+    def join_all(self, x: Any, y: Any) -> None:
+        for i in range(len(x.aval.shape)):
+            self.join(x, i, y, i)
+
+
+def reshape_groups(
+    before: Sequence[int], after: Sequence[int]
+) -> list[tuple[list[int], list[int]]]:
+    """Runs of dimensions with equal products: reshape acts within each run."""
+    groups: list[tuple[list[int], list[int]]] = []
+    i = j = 0
+    while i < len(before) or j < len(after):
+        left, right = [], []
+        p = q = 1
+        if i < len(before):
+            left, p, i = [i], before[i], i + 1
+        if j < len(after) and (p != 1 or not left):
+            right, q, j = [j], after[j], j + 1
+        while p != q:
+            if p < q:
+                left, p, i = [*left, i], p * before[i], i + 1
+            else:
+                right, q, j = [*right, j], q * after[j], j + 1
+        groups.append((left, right))
+    return groups
