@@ -20,8 +20,9 @@ from onescan.plan.plan import Lane, Plan
 from onescan.plan.tiles import power_below, stacked, tile_shape
 from onescan.plan.work import Work, equations, operand_of, work_of
 
-#: operations and bytes of a whole loop from which threads give more than they cost
-WORTH_THREADS = 2_000_000
+#: vector operations of a whole loop (about four take a nanosecond) from which threads
+#: give more than waking them costs
+WORTH_THREADS = 800_000
 #: the part of the work that lanes do, below which a tile is a long row of them
 SHARED = 0.95
 #: the part of the work that threads must share to be worth it
@@ -58,17 +59,26 @@ def choose(loop: Loop, machine: Machine) -> Plan:
     axes = _merged(lane_axes(loop), loop)
     works = list(work_of(loop.body.jaxpr))
     native = machine.vector_bytes // 4
-    helpers = machine.cores if _is_worth_threads(loop, works) else 1
-    options: list[tuple[float, Merged | None]] = [
-        (_inner_cost(works, axes, native, helpers), None)
-    ]
+    alone, _ = _cheapest(loop, works, axes, native, helpers=1)
+    traffic = nbytes(loop.x_avals + loop.y_avals, loop.length)
+    threads = alone * loop.length + traffic / native > WORTH_THREADS
+    helpers = machine.cores if threads else 1
+    _, best = _cheapest(loop, works, axes, native, helpers)
+    if best is None:
+        return _inner_plan(loop, axes, works, machine, threads)
+    return _lane_plan(loop, best, axes, works, machine, threads)
+
+
+def _cheapest(
+    loop: Loop, works: list[Work], axes: list[Merged], native: int, helpers: int
+) -> tuple[float, Merged | None]:
+    """The least vector operations of a step, and the axis (or none) they lie along."""
+    best, least = None, _inner_cost(works, axes, native, helpers)
     for axis in axes:
         cost = _lane_cost(loop, works, axis, native, helpers)
-        options.append((cost, axis))
-    best = min(options, key=lambda option: option[0])[1]
-    if best is None:
-        return _inner_plan(loop, axes, works, machine)
-    return _lane_plan(loop, best, axes, works, machine)
+        if cost < least:
+            best, least = axis, cost
+    return least, best
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,8 +189,8 @@ def _lane_plan(
     axes: list[Merged],
     works: list[Work],
     machine: Machine,
+    threads: bool,
 ) -> Plan:
-    threads = _is_worth_threads(loop, works)
     others = prod(g.size for g in axes if g is not axis and g.size > FEW)
     helpers = machine.cores if threads and others < machine.cores else 1
     shape = tile_shape(
@@ -202,16 +212,13 @@ def _lane_plan(
     return _finish(loop, lanes, lane_of, 1, threads)
 
 
-def _is_worth_threads(loop: Loop, works: list[Work]) -> bool:
-    operations = sum(w.operations for w in works) * loop.length
-    traffic = nbytes(loop.x_avals + loop.y_avals, loop.length)
-    return operations + traffic > WORTH_THREADS
-
-
 def _inner_plan(
-    loop: Loop, axes: list[Merged], works: list[Work], machine: Machine
+    loop: Loop,
+    axes: list[Merged],
+    works: list[Work],
+    machine: Machine,
+    threads: bool,
 ) -> Plan:
-    threads = _is_worth_threads(loop, works)
     lanes: list[Lane] = []
     lane_of: dict[Var, dict[int, Lane]] = {}
     if threads and (group := _cut(works, axes, machine.cores)):
