@@ -13,7 +13,7 @@ ELEMENTWISE = frozenset(
     cbrt ceil clamp clz convert_element_type cos cosh digamma div eq eq_to erf
     erf_inv erfc exp exp2 expm1 floor ge gt integer_pow is_finite le le_to lgamma
     log log1p logistic lt lt_to max min mul ne neg nextafter not one_minus_square or
-    population_count pow reduce_precision rem round rsqrt select_n shift_left
+    polynomial population_count pow reduce_precision rem round rsqrt select_n shift_left
     shift_right_arithmetic shift_right_logical sign sin sinh sqrt square sub tan
     tanh threefry2x32 xor
     """.split()

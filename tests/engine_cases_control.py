@@ -304,6 +304,11 @@ CONTROL: dict[str, Case] = {
         rounds=1,
     ),
     "remat": case(jax.checkpoint(lambda x: jnp.sin(x) * 2), (D, (5,)), rounds=1),
+    "grad_of_gelu": case(
+        lambda x: jax.vmap(jax.grad(lambda y: jax.nn.gelu(y, approximate=False)))(x),
+        (D, (9,)),
+        rounds=1,
+    ),
     "grad_inside": case(
         lambda x: jax.grad(lambda y: jnp.sum(jnp.tanh(y) * y[::-1]))(x),
         (D, (5,)),

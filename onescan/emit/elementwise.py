@@ -20,7 +20,7 @@ from onescan.emit.convert import convert, intrinsic, like, rounded, suffix
 from onescan.emit.emitter import Emitter
 from onescan.emit.math import FUNCTIONS
 
-Op = Callable[[ty.Builder, Any, list[ty.Value]], ty.Value]
+Op = Callable[[ty.Builder, Any, list[ir.Value]], ir.Value]
 CONTRACT = ("contract",)
 
 
@@ -29,7 +29,7 @@ def rule(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     op = OPS[eqn.primitive.name]
     (out,) = eqn.outvars
 
-    def at(index: tuple[Index, ...]) -> ty.Value:
+    def at(index: tuple[Index, ...]) -> ir.Value:
         values = [
             a.at(spread(v.aval.shape, out.aval.shape, index))
             for a, v in zip(operands, eqn.invars, strict=True)
@@ -62,7 +62,7 @@ def _dtype(eqn: Any, i: int = 0) -> np.dtype:
 
 
 def _arithmetic(for_float: str, for_int: str) -> Op:
-    def op(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
+    def op(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
         if ty.is_float(_dtype(eqn)):
             return getattr(b, for_float)(*xs, flags=CONTRACT)
         return getattr(b, for_int)(*xs)
@@ -70,14 +70,14 @@ def _arithmetic(for_float: str, for_int: str) -> Op:
     return op
 
 
-def _div(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
+def _div(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
     if ty.is_float(_dtype(eqn)):
         return b.fdiv(*xs)
     quotient, _ = _divide(b, _dtype(eqn), *xs)
     return quotient
 
 
-def _rem(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
+def _rem(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
     if ty.is_float(_dtype(eqn)):
         return b.frem(*xs)
     _, remainder = _divide(b, _dtype(eqn), *xs)
@@ -85,8 +85,8 @@ def _rem(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
 
 
 def _divide(
-    b: ty.Builder, dtype: np.dtype, x: ty.Value, y: ty.Value
-) -> tuple[ty.Value, ty.Value]:
+    b: ty.Builder, dtype: np.dtype, x: ir.Value, y: ir.Value
+) -> tuple[ir.Value, ir.Value]:
     """XLA's integer division: x / 0 is all ones, x rem 0 is x, nothing traps."""
     zero, one, ones = like(x, 0), like(x, 1), like(x, -1)
     by_zero = b.icmp_signed("==", y, zero)
@@ -105,25 +105,25 @@ def _divide(
     )
 
 
-def maximum(b: ty.Builder, dtype: Any, x: ty.Value, y: ty.Value) -> ty.Value:
+def maximum(b: ty.Builder, dtype: Any, x: ir.Value, y: ir.Value) -> ir.Value:
     """The larger; NaN if either is NaN."""
     return _extreme(b, dtype, x, y, ">")
 
 
-def minimum(b: ty.Builder, dtype: Any, x: ty.Value, y: ty.Value) -> ty.Value:
+def minimum(b: ty.Builder, dtype: Any, x: ir.Value, y: ir.Value) -> ir.Value:
     """The smaller; NaN if either is NaN."""
     return _extreme(b, dtype, x, y, "<")
 
 
 def _extreme(
-    b: ty.Builder, dtype: Any, x: ty.Value, y: ty.Value, sign: str
-) -> ty.Value:
+    b: ty.Builder, dtype: Any, x: ir.Value, y: ir.Value, sign: str
+) -> ir.Value:
     if ty.is_float(dtype):  # -0 is smaller than 0, as in XLA
         return intrinsic(b, "llvm.maximum" if sign == ">" else "llvm.minimum", x, y)
     return b.select(compare(b, dtype, sign, x, y), x, y)
 
 
-def compare(b: ty.Builder, dtype: Any, sign: str, x: ty.Value, y: ty.Value) -> ty.Value:
+def compare(b: ty.Builder, dtype: Any, sign: str, x: ir.Value, y: ir.Value) -> ir.Value:
     if ty.is_float(dtype):
         if sign == "!=":
             return b.fcmp_unordered(sign, x, y)
@@ -140,13 +140,13 @@ def _comparison(sign: str) -> Op:
 def _total_order(sign: str) -> Op:
     """Comparison by IEEE's total order: -nan, -inf, ..., -0, 0, ..., inf, nan."""
 
-    def rank(b: ty.Builder, x: ty.Value) -> ty.Value:
+    def rank(b: ty.Builder, x: ir.Value) -> ir.Value:
         element = ir.IntType(64 if ty.element_type(x) == ty.F64 else 32)
         bits = b.bitcast(x, ty.with_width(element, ty.width_of(x)))
         mirrored = b.xor(bits, like(bits, (1 << (element.width - 1)) - 1))
         return b.select(b.icmp_signed("<", bits, like(bits, 0)), mirrored, bits)
 
-    def op(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
+    def op(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
         if ty.is_float(_dtype(eqn)):
             return b.icmp_signed(sign, *(rank(b, x) for x in xs))
         return compare(b, _dtype(eqn), sign, *xs)
@@ -154,17 +154,17 @@ def _total_order(sign: str) -> Op:
     return op
 
 
-def _clamp(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
+def _clamp(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
     low, x, high = xs
     dtype = _dtype(eqn, 1)
     return minimum(b, dtype, maximum(b, dtype, x, low), high)
 
 
-def _neg(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
+def _neg(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
     return b.fneg(xs[0]) if ty.is_float(_dtype(eqn)) else b.neg(xs[0])
 
 
-def _abs(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
+def _abs(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
     (x,) = xs
     if ty.is_float(_dtype(eqn)):
         return intrinsic(b, "llvm.fabs", x)
@@ -173,7 +173,7 @@ def _abs(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     return x
 
 
-def _sign(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
+def _sign(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
     (x,) = xs
     zero, one = like(x, 0), like(x, 1)
     if ty.is_float(_dtype(eqn)):
@@ -187,11 +187,11 @@ def _sign(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     return b.select(b.icmp_signed("==", x, zero), zero, unit)
 
 
-def _square(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
+def _square(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
     return OPS["mul"](b, eqn, [xs[0], xs[0]])
 
 
-def _one_minus_square(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
+def _one_minus_square(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
     (x,) = xs
     one = like(x, 1)
     if ty.is_float(_dtype(eqn)):
@@ -199,7 +199,7 @@ def _one_minus_square(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     return b.mul(b.add(one, x), b.sub(one, x))
 
 
-def _integer_pow(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
+def _integer_pow(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
     (x,), power = xs, eqn.params["y"]
     result, factor, left = None, x, abs(power)
     while left:
@@ -213,7 +213,16 @@ def _integer_pow(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     return b.fdiv(like(x, 1), result) if power < 0 else result
 
 
-def _pow(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
+def _polynomial(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+    """Horner's rule, from the last coefficient."""
+    x, *coefficients = xs
+    result = coefficients[-1]
+    for c in coefficients[-2::-1]:
+        result = OPS["add"](b, eqn, [OPS["mul"](b, eqn, [result, x]), c])
+    return result
+
+
+def _pow(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
     x, y = xs
     if not ty.is_float(_dtype(eqn, 1)):
         y = convert(b, y, _dtype(eqn, 1), _dtype(eqn, 0))
@@ -223,7 +232,7 @@ def _pow(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
 # bits
 
 
-def _not(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
+def _not(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
     return b.xor(xs[0], like(xs[0], -1))
 
 
@@ -234,7 +243,7 @@ def _bits(name: str) -> Op:
 def _shift(name: str) -> Op:
     """Shifts past the width give zero, or the sign for an arithmetic one."""
 
-    def op(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
+    def op(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
         x, by = xs
         bits = ty.element_type(x).width
         if isinstance(by, ir.Constant) and _is_small(by, bits):
@@ -248,18 +257,18 @@ def _shift(name: str) -> Op:
     return op
 
 
-def _is_small(constant: ty.Value, bits: int) -> bool:
+def _is_small(constant: ir.Value, bits: int) -> bool:
     value = constant.constant
     if isinstance(value, (list, tuple)):
         value = getattr(value[0], "constant", value[0])
     return isinstance(value, int) and 0 <= value < bits
 
 
-def _population_count(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
+def _population_count(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
     return intrinsic(b, "llvm.ctpop", xs[0])
 
 
-def _clz(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
+def _clz(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
     (x,) = xs
     name = f"llvm.ctlz.{suffix(x.type)}"
     kind = ir.FunctionType(x.type, [x.type, ty.I1])
@@ -270,11 +279,11 @@ def _clz(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
 # types
 
 
-def _convert(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
+def _convert(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
     return convert(b, xs[0], _dtype(eqn), np.dtype(eqn.outvars[0].aval.dtype))
 
 
-def _bitcast(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
+def _bitcast(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
     (x,) = xs
     old, new = _dtype(eqn), np.dtype(eqn.outvars[0].aval.dtype)
     raw = ty.to_memory(b, x, old)
@@ -282,7 +291,7 @@ def _bitcast(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     return ty.from_memory(b, raw if raw.type == kind else b.bitcast(raw, kind), new)
 
 
-def _reduce_precision(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
+def _reduce_precision(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
     target = {(5, 10): ty.FLOAT16, (8, 7): ty.BFLOAT16, (8, 23): np.dtype(np.float32)}[
         eqn.params["exponent_bits"], eqn.params["mantissa_bits"]
     ]
@@ -290,17 +299,17 @@ def _reduce_precision(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     return convert(b, narrow, target, _dtype(eqn))
 
 
-def _is_finite(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
+def _is_finite(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
     size = intrinsic(b, "llvm.fabs", xs[0])
     return b.fcmp_ordered("<", size, like(size, float("inf")))
 
 
-def _round(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
+def _round(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
     even = eqn.params["rounding_method"] == lax.RoundingMethod.TO_NEAREST_EVEN
     return intrinsic(b, "llvm.roundeven" if even else "llvm.round", xs[0])
 
 
-def _select_n(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
+def _select_n(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
     which, *cases = xs
     if ty.is_bool(_dtype(eqn)):
         return b.select(which, cases[1], cases[0]) if len(cases) == 2 else cases[0]
@@ -345,6 +354,7 @@ OPS: dict[str, Op] = {
     "not": _not,
     "one_minus_square": _one_minus_square,
     "or": _bits("or_"),
+    "polynomial": _polynomial,
     "population_count": _population_count,
     "pow": _pow,
     "reduce_precision": _reduce_precision,
@@ -372,6 +382,7 @@ COSTS = {
     "div": 4,
     "sqrt": 6,
     "rsqrt": 8,
+    "polynomial": 8,
     "rem": 20,
     **dict.fromkeys(("exp", "exp2", "logistic", "tanh", "log", "sin", "cos"), 16),
     **dict.fromkeys(("expm1", "log1p", "tan", "erf", "erfc", "erf_inv"), 25),
