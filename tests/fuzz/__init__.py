@@ -1,0 +1,1 @@
+"""Random loops drawn from the whole rule table, run under every engine."""

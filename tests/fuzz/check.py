@@ -1,0 +1,186 @@
+"""Run random loops under the native engine, and hold them to both oracles.
+
+Several loops of one length go through one compilation, because compiling is what
+takes the time.  The oracles are stock `jax.lax.scan` and the plain Python loop of
+`onescan.reference`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import onescan
+from fuzz.generate import generate
+from fuzz.program import Program
+from onescan import pipeline, reference
+
+#: XLA's own code generation is not what is tested
+CHEAP = {"xla_backend_optimization_level": 0}
+Mode = Literal["plain", "vmap", "grad"]
+#: how far results may be apart, relative to 1 or to the largest of them
+TOLERANCE = {"float64": 1e-9, "float32": 3e-4, "float16": 0.1, "bfloat16": 0.5}
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Loops that are compiled together."""
+
+    programs: tuple[Program, ...]
+    seed: int
+    mode: Mode
+    length: int
+    reverse: bool
+    lanes: int
+    passes: bool
+
+    def replace(self, **changes: Any) -> Batch:
+        return replace(self, **changes)
+
+
+def random_batch(seed: int, size: int) -> Batch:
+    """The batch of a seed."""
+    rng = np.random.default_rng(seed)
+    mode = ("plain", "vmap", "grad")[rng.choice(3, p=[0.5, 0.35, 0.15])]
+    return Batch(
+        tuple(generate((seed, k), mode) for k in range(size)),
+        seed,
+        mode,
+        length=int(rng.integers(1, 7, endpoint=True)),
+        reverse=bool(rng.random() < 0.3),
+        lanes=int(rng.choice([2, 3, 5, 8, 17, 33])),
+        passes=bool(rng.random() < 0.5),
+    )
+
+
+def inputs(batch: Batch) -> list[tuple[Any, Any, Any]]:
+    """For each loop its constants, first carry and xs; lanes come second in xs."""
+    lanes = (batch.lanes,) if batch.mode == "vmap" else ()
+    return [
+        (
+            tuple(p.numbers(v, ()) for v in p.consts),
+            tuple(p.numbers(v, lanes) for v in p.carry),
+            tuple(p.numbers(v, (batch.length, *lanes)) for v in p.xs),
+        )
+        for p in batch.programs
+    ]
+
+
+def run(batch: Batch, scan: Callable[..., Any], args: Any) -> list[Any]:
+    """The results of each loop under one scan."""
+    return [
+        _run(batch, program, scan, *arg)
+        for program, arg in zip(batch.programs, args, strict=True)
+    ]
+
+
+def _run(batch: Batch, program: Program, scan: Any, consts: Any, init: Any, xs: Any):
+    def loop(consts: Any, init: Any, xs: Any) -> Any:
+        body = program.body(consts)
+        return scan(body, init, xs, length=batch.length, reverse=batch.reverse)
+
+    if batch.mode == "vmap":
+        return jax.vmap(loop, (None, 0, 1), (0, 1))(consts, init, xs)
+    if batch.mode == "plain":
+        return loop(consts, init, xs)
+    everything = [*consts, *init, *xs]
+    floats = [x for x in everything if jnp.issubdtype(x.dtype, jnp.floating)]
+
+    def total(floats: list[Any]) -> Any:
+        rest = iter(floats)
+        is_float = lambda x: jnp.issubdtype(x.dtype, jnp.floating)
+        renew = lambda xs: tuple(next(rest) if is_float(x) else x for x in xs)
+        results = loop(renew(consts), renew(init), renew(xs))
+        sums = [jnp.sin(r).sum() for r in jax.tree.leaves(results) if is_float(r)]
+        return sum(sums, jnp.float64(0))
+
+    return jax.value_and_grad(total)(floats)
+
+
+def by_reference(batch: Batch, args: Any) -> list[Any]:
+    """All loops together as one plain Python loop with a compiled body."""
+
+    def body(carries: Any, xs: Any) -> Any:
+        return tuple(
+            zip(
+                *(
+                    _body(batch, p, consts)(c, x)
+                    for p, (consts, _, _), c, x in zip(
+                        batch.programs, args, carries, xs, strict=True
+                    )
+                ),
+                strict=True,
+            )
+        )
+
+    inits, xs = tuple(a[1] for a in args), tuple(a[2] for a in args)
+    step = jax.jit(body, compiler_options=CHEAP)
+    carries, ys = reference.scan(step, inits, xs, batch.length, batch.reverse)
+    return list(zip(carries, ys, strict=True))
+
+
+def _body(batch: Batch, program: Program, consts: Any) -> Callable[..., Any]:
+    body = program.body(consts)
+    return jax.vmap(body) if batch.mode == "vmap" else body
+
+
+@contextmanager
+def _passes(on: bool) -> Iterator[None]:
+    kept = pipeline.PASSES
+    pipeline.PASSES = kept if on else ()
+    try:
+        yield
+    finally:
+        pipeline.PASSES = kept
+
+
+def failures(batch: Batch, plainly: bool = True) -> dict[int, str]:
+    """What is wrong with each loop of a batch that is wrong.
+
+    Needs double precision.  `plainly` asks the plain loop, too.
+    """
+    args = inputs(batch)
+    ours = jax.jit(lambda a: run(batch, onescan.scan, a), compiler_options=CHEAP)
+    with onescan.engine("native"), _passes(batch.passes):
+        native = ours(args)
+    stock = jax.jit(lambda a: run(batch, jax.lax.scan, a), compiler_options=CHEAP)
+    oracles = {"lax.scan": stock(args)}
+    if plainly and batch.mode != "grad":
+        oracles["the plain loop"] = by_reference(batch, args)
+    found: dict[int, str] = {}
+    for name, results in oracles.items():
+        for k, (a, b) in enumerate(zip(native, results, strict=True)):
+            if trouble := difference(a, b):
+                found.setdefault(k, f"not as {name}: {trouble}")
+    return found
+
+
+def difference(native: Any, oracle: Any) -> str | None:
+    """The first leaf that is not the same, if there is one."""
+    for k, (a, b) in enumerate(
+        zip(jax.tree.leaves(native), jax.tree.leaves(oracle), strict=True)
+    ):
+        a, b = np.asarray(a), np.asarray(b)
+        if (a.shape, a.dtype) != (b.shape, b.dtype):
+            return f"leaf {k}: {a.dtype}{a.shape} instead of {b.dtype}{b.shape}"
+        bad = a != b
+        if jnp.issubdtype(a.dtype, jnp.floating):
+            bad = ~_close(a.astype(np.float64), b.astype(np.float64), a.dtype.name)
+        if bad.any():
+            where = tuple(int(i) for i in np.argwhere(bad)[0])
+            return f"leaf {k} at {where}: {a[where]!r} instead of {b[where]!r}"
+    return None
+
+
+def _close(a: np.ndarray, b: np.ndarray, dtype: str) -> np.ndarray:
+    finite = np.abs(b[np.isfinite(b)])
+    scale = max(1.0, float(finite.max())) if finite.size else 1.0
+    with np.errstate(invalid="ignore"):
+        near = np.abs(a - b) <= TOLERANCE[dtype] * scale
+    return near | (a == b) | (np.isnan(a) & np.isnan(b))
