@@ -50,6 +50,7 @@ test-jax: setup ## JAX's own scan tests with onescan installed, against stock JA
 
 fuzz: setup ## many more random loops than the test suite tries
 	$(bin)/python -m pytest -n 2 --hypothesis-profile=fuzz -m hypothesis
+	$(bin)/python scripts/fuzz.py $(ARGS)
 
 bench: setup ## benchmarks against stock JAX
 	$(bin)/python benchmarks/run.py

@@ -159,7 +159,8 @@ INTEGER = (
     """
 {0} + {1}; {0} - {1}; {0} * {1}; {0} & {1}; {0} | {1}; {0} ^ {1}; {0} * {0}; ~{0}; -{0}
 jnp.maximum({0}, {1}); jnp.minimum({0}, {1}); {0} // ({1} | 1); {0} % ({1} | 1)
-jnp.clip({0}, 1, 5); jnp.left_shift({0}, {1}); jnp.right_shift({0}, {1}); jnp.abs({0}); jnp.sign({0})
+jnp.clip({0}, 1, 5); jnp.left_shift({0}, {1}); jnp.right_shift({0}, {1}); jnp.abs({0})
+jnp.sign({0})
 lax.div({0}, lax.full_like({0}, 3)); lax.rem({0}, lax.full_like({0}, 5)); lax.clz({0})
 lax.population_count({0}); lax.shift_right_logical({0}, lax.full_like({0}, 2))
 """.strip()

@@ -1,0 +1,97 @@
+"""Random loops without end: `make fuzz`, or ``scripts/fuzz.py --minutes 60 --seed 7``.
+
+Each seed is a batch of loops compiled together, run under the native engine, stock
+`jax.lax.scan` and the plain Python loop.  A failure is printed with its seed and the
+smallest loop that still fails, as a program to run; the run then goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from itertools import count
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+import jax
+from fuzz.check import Batch, failures, random_batch
+from fuzz.shrink import as_python, fails, shrunk
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.syntax import Syntax
+
+LOOPS = 8  # of a batch
+FRESH = 40  # batches after which compiled programs are dropped
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=60, help="how long (60)")
+    parser.add_argument("--seed", type=int, default=10_000, help="first seed (10000)")
+    options = parser.parse_args()
+    jax.config.update("jax_enable_x64", True)
+    console = Console()
+    start, loops, failed = time.monotonic(), 0, 0
+    columns = [
+        SpinnerColumn(),
+        TextColumn("seed {task.fields[seed]}, {task.fields[loops]} loops"),
+        BarColumn(),
+        TextColumn("{task.fields[failed]} failed"),
+        TimeElapsedColumn(),
+    ]
+    with Progress(*columns, console=console, refresh_per_second=1) as progress:
+        task = progress.add_task(
+            "fuzz", total=60 * options.minutes, seed=options.seed, loops=0, failed=0
+        )
+        for seed in count(options.seed):
+            elapsed = time.monotonic() - start
+            progress.update(
+                task, completed=elapsed, seed=seed, loops=loops, failed=failed
+            )
+            if elapsed > 60 * options.minutes:
+                break
+            batch = random_batch(seed, LOOPS)
+            for bad in failing(batch):
+                failed += 1
+                show(bad, console)
+            loops += LOOPS
+            if (seed - options.seed) % FRESH == FRESH - 1:
+                jax.clear_caches()
+    console.print(
+        f"{loops} loops in {elapsed / 60:.1f} minutes from seed {options.seed}: "
+        f"{failed} failed"
+    )
+    return 1 if failed else 0
+
+
+def failing(batch: Batch) -> list[Batch]:
+    """The loops of a batch that fail, each as a batch of its own."""
+    try:
+        if not failures(batch):
+            return []
+    except Exception:  # which loop it was is seen below
+        pass
+    alone = [batch.replace(programs=(program,)) for program in batch.programs]
+    return [one for one in alone if fails(one) is not None] or [batch]
+
+
+def show(batch: Batch, console: Console) -> None:
+    """Print a failure as a program to run."""
+    if len(batch.programs) > 1:
+        console.print(f"[red]seed {batch.seed} fails, but none of its loops alone")
+        return
+    small = shrunk(batch)
+    text = as_python(small, fails(small) or "")
+    console.print(Syntax(text, "python", word_wrap=True, background_color="default"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

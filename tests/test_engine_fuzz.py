@@ -1,0 +1,63 @@
+"""2,000 random loops, drawn from the whole rule table, under both oracles.
+
+A failure names the seed and prints the smallest loop that still fails, as a program
+to run.  `make fuzz` goes on from there.
+"""
+
+from __future__ import annotations
+
+import jax
+import pytest
+from fuzz.check import Batch, failures, random_batch
+from fuzz.shrink import as_python, fails, shrunk
+
+GROUPS, BATCHES, LOOPS = 50, 5, 8  # tests, compilations in a test, loops in each
+
+
+@pytest.fixture(autouse=True)
+def _x64():
+    with jax.enable_x64(True):
+        yield
+
+
+def story(batch: Batch) -> str:
+    """The failures of a batch, each as the smallest program that shows it."""
+    programs = []
+    for program in batch.programs:
+        alone = batch.replace(programs=(program,))
+        if fails(alone) is not None:
+            small = shrunk(alone)
+            programs.append(as_python(small, fails(small) or ""))
+    return "\n\n".join(programs)
+
+
+@pytest.mark.parametrize("group", range(GROUPS))
+def test_random_loops(group: int) -> None:
+    for seed in range(group * BATCHES, (group + 1) * BATCHES):
+        batch = random_batch(seed, LOOPS)
+        # the plain loop is asked about every fourth batch, lax.scan about all
+        try:
+            found = failures(batch, plainly=seed % 4 == 0)
+        except Exception as error:
+            raise AssertionError(f"seed {seed}\n{story(batch)}") from error
+        assert not found, f"seed {seed}: {found}\n{story(batch)}"
+
+
+def test_a_wrong_engine_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The comparison can fail, and shrinking keeps what makes it fail."""
+    from onescan.emit import elementwise
+
+    def wrong(b, eqn, xs):
+        return b.fadd(xs[0], xs[0])
+
+    monkeypatch.setitem(elementwise.OPS, "sin", wrong)
+    batch = next(
+        b
+        for b in (random_batch(seed, 1) for seed in range(100))
+        if "jnp.sin" in b.programs[0].source() and b.mode == "plain" and fails(b)
+    )
+    small = shrunk(batch)
+    assert "not as lax.scan" in (fails(small) or "")
+    assert "jnp.sin" in small.programs[0].source()
+    assert len(small.programs[0].steps) <= len(batch.programs[0].steps)
+    compile(as_python(small, "sin is wrong"), "report", "exec")
