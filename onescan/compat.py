@@ -162,6 +162,11 @@ def physical(aval: Any) -> Any:
     return _core.physical_aval(aval)
 
 
+def stacked(aval: Any, length: int) -> Any:
+    """The type of `length` values of this type, with time as first dimension."""
+    return _core.unmapped_aval(length, 0, aval)
+
+
 def scalar_aval(dtype: Any) -> Any:
     """The type of one number."""
     return _core.ShapedArray((), dtype)

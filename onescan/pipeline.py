@@ -16,7 +16,7 @@ from onescan import switches
 from onescan.emit.kernel import build
 from onescan.emit.support import require_supported
 from onescan.loop import LeaveToXla, Loop
-from onescan.passes import PASSES
+from onescan.passes import PASSES, simplify
 from onescan.passes.inline import inline
 from onescan.passes.split import improved
 from onescan.plan.choose import Machine, choose
@@ -54,23 +54,23 @@ def compile_loop(loop: Loop, platform: str) -> Native | Left:
     if loop.length == 0:
         return Left("the loop has no steps")
     loop = inline(loop)
-    splits = improved(loop, PASSES)
+    passes, splits, extra = PASSES, improved(loop, PASSES), ()
+    steps = chunk_of(loop, splits)
+    if not steps:
+        passes, splits, steps = (simplify,), improved(loop, [simplify]), loop.length
+        extra = ("left work in the loop that would need too much memory outside",)
     done = {
         "passes": tuple(dict.fromkeys(split.name for split in splits)),
-        "notes": tuple(note for split in splits for note in split.notes),
+        "notes": tuple(note for split in splits for note in split.notes) + extra,
     }
-    if not splits:
-        try:
-            return Native(native(platform, loop))
-        except LeaveToXla as reason:
-            return Left(str(reason))
-    steps = chunk_of(loop, splits)
+    engine = partial(native, platform)
     try:
-        return Native(surrounded(loop, partial(native, platform), steps), **done)
+        lower = surrounded(loop, engine, steps, passes) if splits else engine(loop)
+        return Native(lower, **done)
     except LeaveToXla as reason:
-        if any(split.name != "simplify" for split in splits):
-            return Left(str(reason), **done, lower=surrounded(loop, stock, steps))
-        return Left(str(reason))
+        if all(split.name == "simplify" for split in splits):
+            return Left(str(reason))
+        return Left(str(reason), **done, lower=surrounded(loop, stock, steps, passes))
 
 
 def native(platform: str, loop: Loop) -> Callable[..., Sequence[Any]]:

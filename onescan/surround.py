@@ -19,20 +19,23 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.core import ShapedArray
-from jax.extend.core import Primitive, jaxpr_as_fun
+from jax.extend.core import Primitive, Var
 from jax.interpreters import mlir
 
 from onescan import compat
 from onescan.loop import Loop, nbytes
 from onescan.passes import PASSES
-from onescan.passes.split import Split, Values, improved, parts_of, run
+from onescan.passes.split import Pass, Split, Values, improved, parts_of, rebuilt, run
 
 Lower = Callable[..., Sequence[Any]]
+Engine = Callable[[Loop], Lower]
 
 #: bytes that the work around any loop may keep in memory
 ALWAYS_ALLOWED = 64 << 20
 #: and this many times what the loop itself holds
 TIMES_THE_LOOP = 2
+#: steps of a chunk below which there is too little in it to run at once
+FEWEST = 16
 
 loop_p = Primitive("onescan_loop")
 loop_p.multiple_results = True
@@ -48,13 +51,16 @@ def budget(loop: Loop) -> int:
 
 
 def chunk_of(loop: Loop, splits: Sequence[Split]) -> int:
-    """Steps that may be taken out at once: a divisor of the length, if one is near."""
+    """Steps that may be taken out at once, 0 when that is too few to gain.
+
+    A divisor of the length, if one is near, because the rest is a loop of its own.
+    """
     each = sum(split.extra for split in splits)
     most = budget(loop) // each if each else loop.length
     if most >= loop.length:
         return loop.length
     near = (n for n in range(most, most // 2, -1) if loop.length % n == 0)
-    return next(near, most)
+    return next(near, most) if most >= FEWEST else 0
 
 
 def stock(loop: Loop) -> Lower:
@@ -63,20 +69,28 @@ def stock(loop: Loop) -> Lower:
     The barrier keeps XLA from reading this step's x inside other computations,
     which it then no longer vectorises.
     """
-    fixed = loop.num_consts + loop.num_carry
+    parts = parts_of(loop)
+    if parts.xs:
+        raw = tuple(Var(v.aval) for v in parts.xs)
+        traced = jax.make_jaxpr(lax.optimization_barrier)([1.0])
+        barrier = traced.eqns[0].replace(invars=list(raw), outvars=list(parts.xs))
+        loop = rebuilt(loop, parts.replace(xs=raw, eqns=(barrier, *parts.eqns)))
+    params = compat.scan_params(loop)
+    fixed = [*loop.const_avals, *loop.carry_avals]
+    types = [*fixed, *(compat.stacked(a, loop.length) for a in loop.x_avals)]
 
-    def step(*args: Any) -> Sequence[Any]:
-        x = lax.optimization_barrier(args[fixed:])
-        return jaxpr_as_fun(loop.body)(*args[:fixed], *x)
+    def lower(ctx: Any, *args: Any) -> Sequence[Any]:
+        # with the types of the body, which may be those of one device's shards
+        return compat.stock_rule(ctx.replace(avals_in=types), *args, **params)
 
-    body = jax.make_jaxpr(step)(*loop.body.in_avals)
-    params = compat.scan_params(loop.replace(body=body))
-    return lambda ctx, *args: compat.stock_rule(ctx, *args, **params)
+    return lower
 
 
-def surrounded(loop: Loop, engine: Callable[[Loop], Lower], steps: int) -> Lower:
+def surrounded(
+    loop: Loop, engine: Engine, steps: int, passes: Sequence[Pass] = PASSES
+) -> Lower:
     """The loop after passes, `steps` steps at a time, its core run by `engine`."""
-    run_whole = whole(loop, engine, steps)
+    run_whole = whole(loop, engine, steps, passes)
 
     def lower(ctx: Any, *args: Any) -> Sequence[Any]:
         ctx = ctx.replace(avals_in=_arguments(loop), avals_out=results_of(loop))
@@ -86,20 +100,20 @@ def surrounded(loop: Loop, engine: Callable[[Loop], Lower], steps: int) -> Lower
 
 
 def whole(
-    loop: Loop, engine: Callable[[Loop], Lower], steps: int
+    loop: Loop, engine: Engine, steps: int, passes: Sequence[Pass] = PASSES
 ) -> Callable[..., Values]:
     """The same as a function of the loop's arguments."""
     chunks, rest = divmod(loop.length, steps)
-    chunk = _piece(loop.replace(length=steps), engine)
+    chunk = _piece(loop.replace(length=steps), engine, passes)
     if chunks == 1 and not rest:
         return chunk
-    remainder = _piece(loop.replace(length=rest), engine) if rest else None
+    remainder = _piece(loop.replace(length=rest), engine, passes) if rest else None
     return partial(_in_chunks, loop, chunks, steps, chunk, remainder)
 
 
-def _piece(loop: Loop, engine: Callable[[Loop], Lower]) -> Callable[..., Values]:
+def _piece(loop: Loop, engine: Engine, passes: Sequence[Pass]) -> Callable[..., Values]:
     """A function of the loop's arguments that passes and then runs what is left."""
-    splits = improved(loop, PASSES)
+    splits = improved(loop, passes)
     core = splits[-1].loop if splits else loop
     call = _bound(core, engine(core)) if core.body.out_avals else lambda *args: []
     return lambda *args: run(splits, call, list(args))
@@ -147,13 +161,16 @@ def _in_chunks(
 
 
 def _arguments(loop: Loop) -> list[Any]:
-    fixed = loop.num_consts + loop.num_carry
-    return [*loop.body.in_avals[:fixed], *map(_stacked(loop), loop.x_avals)]
+    fixed = loop.const_avals + loop.carry_avals
+    return [*map(_plain, fixed), *(_plain(a, loop.length) for a in loop.x_avals)]
 
 
 def results_of(loop: Loop) -> list[Any]:
-    return [*loop.carry_avals, *map(_stacked(loop), loop.y_avals)]
+    """The types of what a loop returns."""
+    stacks = (_plain(a, loop.length) for a in loop.y_avals)
+    return [*map(_plain, loop.carry_avals), *stacks]
 
 
-def _stacked(loop: Loop) -> Callable[[Any], Any]:
-    return lambda aval: ShapedArray((loop.length, *aval.shape), aval.dtype)
+def _plain(aval: Any, *length: int) -> Any:
+    """Shape and dtype alone: what is lowered here is local to one device."""
+    return ShapedArray((*length, *aval.shape), aval.dtype)

@@ -121,6 +121,16 @@ def test_sink_computes_a_readout_after_the_loop():
     assert_same(loop, splits, args)
 
 
+def test_sink_leaves_what_a_branch_follows():
+    def step(h, x):
+        h = jnp.tanh(h + x)
+        wide = h @ W
+        return h, lax.cond(h[0, 0] > 0, lambda: wide, lambda: -wide)
+
+    loop, _ = loop_of(step, jnp.zeros((2, 16)), X)
+    assert sink(loop) is None
+
+
 def test_sink_leaves_what_the_next_step_needs():
     def step(h, x):
         wide = (h + x) @ W
@@ -160,8 +170,36 @@ def test_accumulate_contracts_time_too():
     assert_same(loop, splits, args)
     assert splits[-1].notes == (
         "accumulated 1 matrix product (lax.dot_general(a, b, ROWS), "
-        "test_passes.py:134) over 5 steps into one each",
+        "test_passes.py:144) over 5 steps into one each",
     )
+
+
+def test_accumulate_multiplies_what_no_step_changes():
+    shift = jnp.linspace(0.0, 1.0, 256).reshape(16, 16)
+
+    def step(carry, x):
+        h, total = carry
+        h = jnp.tanh(h + x)
+        return (h, total - (product(h, x) + shift)), None
+
+    loop, args = loop_of(step, (jnp.zeros((2, 16)), jnp.ones((16, 16))), X)
+    splits = splits_of(loop, accumulate)
+    assert core_of(splits).num_carry == 1
+    assert_same(loop, splits, args)
+
+
+def test_views_into_a_large_carry_are_left_behind_alone():
+    def step(carry, x):
+        buffer, i, total = carry
+        row = lax.dynamic_slice(buffer, (i, 0), (2, 16))
+        buffer = lax.dynamic_update_slice(buffer, row + x, (i, 0))
+        return (buffer, i + 1, total + product(row, x)), row @ W
+
+    init = jnp.ones((100, 16)), 0, jnp.zeros((16, 16))
+    loop, args = loop_of(step, init, X)
+    splits = splits_of(loop, simplify, accumulate, sink, simplify)
+    assert [a.shape for a in core_of(splits).y_avals] == [(2, 16)]
+    assert_same(loop, splits, args)
 
 
 def two_products(h, x):

@@ -154,6 +154,7 @@ def test_loops_inside_a_loop_left_to_xla_keep_their_engine(monkeypatch):
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("steps", [2, 4, 5])  # of 10: with and without a remainder
 def test_chunks_of_time(steps, reverse, monkeypatch):
+    monkeypatch.setattr(surround, "FEWEST", 1)
     weights = normal(0, HIDDEN, HIDDEN)
 
     def step(carry, x):
@@ -191,6 +192,46 @@ def test_long_loops_stay_within_the_budget():
     assert each == 4096 * 4
     assert each * loop.length > surround.budget(loop)
     assert each * surround.chunk_of(loop, splits) <= surround.budget(loop)
+
+
+def test_work_that_does_not_fit_stays_in_the_loop(monkeypatch):
+    monkeypatch.setattr(surround, "budget", lambda loop: 0)
+    args = problem(rnn)
+    onescan.clear_report()
+    ours = gradients(rnn, False, onescan.scan, args)
+    assert_close(ours, gradients(rnn, False, lax.scan, args), 1e-5)
+    for row in onescan.report().rows:
+        assert "too much memory" in row.notes[-1] or row.reason
+        assert set(row.passes) <= {"simplify"}
+
+
+@pytest.mark.parametrize("engine", ["native", "xla"])
+def test_loops_inside_shard_map(engine, request):
+    """The types of shards do not mix with those of the program around the loop."""
+    if engine == "xla":
+        request.getfixturevalue("without_engine")
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("i",))
+    weights = normal(0, HIDDEN, HIDDEN)
+
+    def step(h, x):
+        h = jnp.tanh(x @ weights + h)
+        return h, h @ weights
+
+    def run(scan, xs):
+        h = lax.pcast(jnp.zeros((BATCH, HIDDEN)), "i", to="varying")
+        return scan(step, h, xs)[1]
+
+    def whole(scan):
+        spec = jax.P(None, "i")
+        inner = partial(run, scan)
+        inner = jax.shard_map(inner, mesh=mesh, in_specs=spec, out_specs=spec)
+        return jax.jit(inner)(normal(1, STEPS, BATCH, HIDDEN))
+
+    onescan.clear_report()
+    assert_close(whole(onescan.scan), whole(lax.scan), 1e-5)
+    (row,) = onescan.report().rows
+    assert row.engine == engine
+    assert {"hoist", "sink"} <= set(row.passes)
 
 
 def test_a_loop_of_which_nothing_is_left():

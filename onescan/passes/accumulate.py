@@ -141,17 +141,18 @@ def _accumulators(parts: Parts) -> list[Accumulator]:
         kinds = {KINDS[eqn.primitive.name] for eqn in chain}
         ends = v is new and leaving[v] == 1 and v not in readers
         if ends and len(kinds) == 1 and not any(isinstance(t, Literal) for t in terms):
-            found.append(Accumulator(place, *kinds, tuple(chain), tuple(terms)))
+            (kind,) = kinds
+            found.append(Accumulator(place, kind, tuple(chain), tuple(terms)))
     return found
 
 
-def _adds(eqn: JaxprEqn, v: Var) -> bool:
+def _adds(eqn: JaxprEqn, v: Any) -> bool:
     """Whether an equation adds something to `v`."""
     name = eqn.primitive.name
     if name not in KINDS or (name == "sub" and eqn.invars[0] is not v):
         return False
-    same = eqn.outvars[0].aval.shape == v.aval.shape
-    return same and v.aval.dtype != bool
+    result: Any = eqn.outvars[0]
+    return result.aval.shape == v.aval.shape and v.aval.dtype != bool
 
 
 def _worthwhile(found: list[Accumulator], totals: Totals) -> list[Accumulator]:
@@ -213,8 +214,10 @@ def _lanes(loop: Loop) -> int:
     """Independent positions, along all lane axes of a loop that has a carry."""
     if not loop.num_carry:
         return 0
-    sizes = [next(iter(axis.items())) for axis in lane_axes(loop)]
-    return prod(v.aval.shape[dims[0]] for v, dims in sizes)
+    members: list[tuple[Any, Any]] = [
+        next(iter(axis.items())) for axis in lane_axes(loop)
+    ]
+    return prod(v.aval.shape[dims[0]] for v, dims in members)
 
 
 def _notes(loop: Loop, taken: list[Accumulator], totals: Totals) -> tuple[str, ...]:

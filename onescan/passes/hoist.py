@@ -35,7 +35,6 @@ from onescan.passes.worth import (
     described,
     elements,
     is_heavy,
-    is_movable,
     operations,
 )
 
@@ -78,7 +77,7 @@ def _leaves(eqn: JaxprEqn, kinds: dict[Var, Kind]) -> bool:
     kind = kinds[eqn.outvars[0]] if eqn.outvars else "bound"
     if kind == "fixed":
         return not eqn.effects and _is_worth_keeping(eqn)
-    return kind == "free" and is_heavy(eqn) and is_movable(eqn)
+    return kind == "free" and is_heavy(eqn)
 
 
 def _is_worth_keeping(eqn: JaxprEqn) -> bool:

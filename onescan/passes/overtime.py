@@ -1,8 +1,9 @@
 """Equations of a body, evaluated outside of it: once, or for all steps at once.
 
 A value of the body is *fixed* when it is computed from constants alone, *free*
-when it needs this step's x too, and *bound* when it needs the carry.  Free values
-of all steps can be computed together; so can whatever is computed from bound
+when it needs this step's x too, and *bound* when it needs the carry, or when one
+step at a time is less work than all together (`is_movable`).  Free values of all
+steps can be computed together; so can whatever is computed from bound
 values, once the loop has left those of all steps behind.
 """
 
@@ -17,6 +18,7 @@ from jax.extend.core import Literal as Constant
 
 from onescan import compat
 from onescan.passes.split import Parts, slice_of, variables
+from onescan.passes.worth import is_movable
 
 Kind = Literal["fixed", "free", "bound"]
 KINDS: tuple[Kind, ...] = ("fixed", "free", "bound")  # by what they may need
@@ -29,7 +31,10 @@ def kinds_of(parts: Parts) -> dict[Var, Kind]:
     kinds.update(dict.fromkeys(parts.xs, "free"))
     for eqn in parts.eqns:
         needs = (KINDS.index(kinds[v]) for v in variables(eqn.invars))
-        kinds.update(dict.fromkeys(eqn.outvars, KINDS[max(needs, default=0)]))
+        kind = KINDS[max(needs, default=0)]
+        if kind == "free" and not is_movable(eqn):
+            kind = "bound"
+        kinds.update(dict.fromkeys(eqn.outvars, kind))
     return kinds
 
 

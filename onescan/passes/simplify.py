@@ -74,12 +74,15 @@ def simplify(loop: Loop) -> Split | None:
             elif source == "x":
                 ys.append(given[y])
             else:
-                value = jnp.asarray(y.val if isinstance(y, Literal) else given[y])
-                shape = (loop.length, *y.aval.shape)
-                ys.append(jnp.broadcast_to(value.astype(y.aval.dtype), shape))
+                value = y.val if isinstance(y, Literal) else given[y]
+                ys.append(_every_step(value, y.aval, loop.length))
         return [*finals, *ys]
 
     return Split("simplify", rebuilt(loop, smaller), before, after)
+
+
+def _every_step(value: Any, aval: Any, length: int) -> Any:
+    return jnp.broadcast_to(jnp.asarray(value, aval.dtype), (length, *aval.shape))
 
 
 def _size(parts: Parts) -> tuple[int, int, int]:
@@ -132,7 +135,8 @@ def _gives_back(eqn: JaxprEqn) -> bool:
     """Whether an equation converts to the type its operand has."""
     if eqn.primitive.name != "convert_element_type" or eqn.params["sharding"]:
         return False
-    return eqn.invars[0].aval.dtype == eqn.outvars[0].aval.dtype
+    operand: Any = eqn.invars[0]
+    return operand.aval.dtype == eqn.params["new_dtype"]
 
 
 def _key(eqn: JaxprEqn) -> Any:

@@ -32,7 +32,7 @@ from onescan.passes.worth import (
     described,
     is_heavy,
     is_movable,
-    moves_nothing,
+    is_view,
     operations,
     pays,
 )
@@ -101,7 +101,7 @@ def _operands(parts: Parts, sunk: list[JaxprEqn]) -> list[Var]:
         if v in inside or kinds[v] != "bound":
             return
         maker = makers.get(v)
-        if maker is not None and moves_nothing(maker):  # its source will do
+        if maker is not None and is_view(maker):  # its source will do
             for x in variables(maker.invars):
                 leave(x)
         else:

@@ -27,7 +27,7 @@ from jax.extend.core import JaxprEqn, Literal, Var
 from onescan import compat
 from onescan.passes.overtime import evaluate, kinds_of, over_time
 from onescan.passes.split import Parts
-from onescan.passes.worth import elements
+from onescan.passes.worth import elements, is_view
 from onescan.plan.work import FREE
 from onescan.primitives import ELEMENTWISE
 
@@ -142,7 +142,7 @@ class Totals:
         if self.is_ready(v):
             return set()
         maker = self.makers.get(v)
-        if maker is not None and maker.primitive.name in FREE:
+        if maker is not None and is_view(maker):
             return {x for operand in maker.invars for x in self._stack_of(operand)}
         return {v}
 
@@ -154,15 +154,13 @@ class Totals:
         known: dict[Var, Any] = {}
 
         def total(v: Any) -> Any:
-            if isinstance(v, Literal):
-                return _times(v.val, length, v.aval.dtype)
+            if self.is_fixed(v):
+                return _times(fixed_value(v), length, v.aval.dtype)
             if v not in known:
                 known[v] = compute(v)
             return known[v]
 
-        def compute(v: Var) -> Any:
-            if self.is_fixed(v):
-                return _times(fixed_value(v), length, v.aval.dtype)
+        def compute(v: Any) -> Any:
             if self._stops(v):
                 return jnp.sum(whole(wanted=[v])[0], axis=0, dtype=v.aval.dtype)
             maker = self.makers[v]

@@ -32,7 +32,9 @@ LIBRARY = frozenset(
     triangular_solve tridiagonal tridiagonal_solve
     """.split()
 )
-CONTROL = frozenset("scan while cond switch".split())
+#: for all steps at once, a branch would run both sides, and an inner loop as often as
+#: the longest of them needs
+CONTROL = frozenset(("cond", "scan", "while"))
 
 
 def operations(eqn: JaxprEqn) -> float:
@@ -44,16 +46,13 @@ def elements(atoms: Iterable[Any]) -> int:
     return sum(prod(v.aval.shape) for v in atoms)
 
 
-def moves_nothing(eqn: JaxprEqn) -> bool:
-    """Whether an equation only rearranges, which a kernel does for nothing."""
-    return eqn.primitive.name in FREE
+def is_view(eqn: JaxprEqn) -> bool:
+    """Whether an equation only shows its operand differently, and all of it."""
+    return eqn.primitive.name in FREE and elements(eqn.invars) <= elements(eqn.outvars)
 
 
 def is_movable(eqn: JaxprEqn) -> bool:
-    """Whether all steps at once are no more work than one after the other.
-
-    A branch would run both sides, an inner while as often as the longest needs.
-    """
+    """Whether an equation may run outside of the loop, for all steps at once."""
     return eqn.primitive.name not in CONTROL and not eqn.effects
 
 
