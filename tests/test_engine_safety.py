@@ -1,0 +1,143 @@
+"""Kernels stay inside their buffers, whatever the sizes and positions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from compare import assert_same
+from engines import kernels_alone
+from jax import lax
+from kernels import by_kernel, by_xla, inputs_of, loop_in, plan_of
+
+SIZES = (1, 2, 3, 5, 15, 17, 33, 63, 65, 100)
+STEPS = 3
+F, I = np.float32, np.int32
+
+
+@pytest.fixture(autouse=True)
+def _kernels_alone():
+    with kernels_alone():
+        yield
+
+
+def zeros(*shapes: tuple[int, ...], dtype: Any = F) -> list[Any]:
+    return [np.zeros(shape, dtype) for shape in shapes]
+
+
+def elementwise(n: int) -> tuple[Callable[..., Any], list[Any]]:
+    step = lambda c, x: (jnp.sin(c) + x, c * x)
+    return lambda c, xs: lax.scan(step, c, xs), zeros((n,), (STEPS, n))
+
+
+def narrow(n: int) -> tuple[Callable[..., Any], list[Any]]:
+    """Types of one and two bytes."""
+
+    def step(c: Any, x: Any) -> Any:
+        small, half, flag = x
+        return jnp.where(flag, c + small, c), (half * 2, ~flag)
+
+    xs = [np.zeros((STEPS, n), d) for d in (np.int8, np.float16, np.bool_)]
+    return lambda c, *xs: lax.scan(step, c, xs), [np.zeros(n, np.int8), *xs]
+
+
+def lanes_last(n: int) -> tuple[Callable[..., Any], list[Any]]:
+    """A small state for each lane, in three arrangements."""
+    step = lambda c, x: (jnp.cumsum(c) * x, c[::-1])
+    scan = lambda c, x: lax.scan(step, c, x)
+    return jax.vmap(scan, (0, 1), (1, 2)), zeros((n, 3), (STEPS, n))
+
+
+def matrices(n: int) -> tuple[Callable[..., Any], list[Any]]:
+    step = lambda c, w: (jnp.tanh(w @ c), c.sum())
+    return lambda c, w: lax.scan(step, c, w), zeros((n,), (STEPS, n, n))
+
+
+def batched_matrices(n: int) -> tuple[Callable[..., Any], list[Any]]:
+    step = lambda c, x: (jnp.tanh(c @ c.T @ c) + x, c.max(0))
+    scan = lambda c, x: lax.scan(step, c, x)
+    return jax.vmap(scan), zeros((n, 3, 5), (n, STEPS))
+
+
+def reading_anywhere(n: int) -> tuple[Callable[..., Any], list[Any]]:
+    """Gathers and slices at positions of any size; the integers are random."""
+
+    def step(i: Any, x: Any) -> Any:
+        ys = x[i], x.at[i].get(mode="clip"), lax.dynamic_slice(x, (i,), (n // 2 + 1,))
+        return i * 3 + 1, (*ys, x.at[i - n].get(mode="fill", fill_value=7))
+
+    args = [np.zeros((), I), *zeros((STEPS, n))]
+    return lambda i, xs: lax.scan(step, i, xs), args
+
+
+def writing_anywhere(n: int) -> tuple[Callable[..., Any], list[Any]]:
+    def step(c: Any, x: Any) -> Any:
+        i, u = x
+        c = c.at[i].add(u, mode="drop")
+        c = c.at[jnp.stack([i, i + 1, -i])].max(u, mode="clip")
+        return lax.dynamic_update_slice(c, c[: n // 2] * u, (i,)), c[0]
+
+    xs = [np.zeros(STEPS, I), *zeros((STEPS,))]
+    return lambda c, *xs: lax.scan(step, c, xs), [*zeros((n,)), *xs]
+
+
+def lookup_by_lane(n: int) -> tuple[Callable[..., Any], list[Any]]:
+    """Each lane reads and writes its own row, at its own position."""
+
+    def step(c: Any, i: Any) -> Any:
+        return c.at[i].set(c[i - 1] + 1, mode="drop"), c.at[i].get(mode="fill")
+
+    scan = lambda c, i: lax.scan(step, c, i)
+    return jax.vmap(scan), [*zeros((n, 5)), np.zeros((n, STEPS), I)]
+
+
+LOOPS = {
+    f.__name__: f
+    for f in (
+        elementwise,
+        narrow,
+        lanes_last,
+        matrices,
+        batched_matrices,
+        reading_anywhere,
+        writing_anywhere,
+        lookup_by_lane,
+    )
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_no_access_leaves_its_buffer(name: str) -> None:
+    for size in SIZES:
+        if name == "matrices" and size > 33:
+            continue
+        f, args = LOOPS[name](size)
+        loop = loop_in(f, *args)
+        plan, inputs = plan_of(loop), inputs_of(loop, seed=size)
+        expected = by_xla(loop, inputs)
+        for side in ("end", "start"):
+            assert_same(by_kernel(plan, inputs, side), expected)
+
+
+@pytest.mark.parametrize("name", ["elementwise", "lanes_last", "batched_matrices"])
+def test_tiles_are_independent(name: str) -> None:
+    """In any order, each tile does its own part and no other."""
+    f, args = LOOPS[name](100)
+    loop = loop_in(f, *args)
+    plan, inputs = plan_of(loop), inputs_of(loop)
+    together, apart = by_kernel(plan, inputs), by_kernel(plan, inputs, one_by_one=True)
+    for a, b in zip(together, apart, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_wrong_result_is_seen() -> None:
+    f, args = elementwise(17)
+    loop = loop_in(f, *args)
+    inputs = inputs_of(loop)
+    wrong = [np.roll(x, 1, -1) for x in by_xla(loop, inputs)]
+    with pytest.raises(AssertionError, match="Not equal to tolerance"):
+        assert_same(by_kernel(plan_of(loop), inputs), wrong)
