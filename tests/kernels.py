@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from engines import values
 from guarded import call_directly
@@ -41,11 +40,11 @@ def inputs_of(loop: Loop, seed: int = 0) -> list[np.ndarray]:
     ]
 
 
-def by_xla(loop: Loop, inputs: list[np.ndarray]) -> list[np.ndarray]:
-    """The results of a loop under stock JAX."""
+def stock(loop: Loop) -> Callable[..., list[Any]]:
+    """A loop under stock JAX, as a function of its inputs."""
     middle = loop.num_consts + loop.num_carry
 
-    def run(*args: Any) -> Any:
+    def run(*args: Any) -> list[Any]:
         def body(carry: Any, x: Any) -> Any:
             outs = jaxpr_as_fun(loop.body)(*args[: loop.num_consts], *carry, *x)
             return tuple(outs[: loop.num_carry]), tuple(outs[loop.num_carry :])
@@ -54,7 +53,12 @@ def by_xla(loop: Loop, inputs: list[np.ndarray]) -> list[np.ndarray]:
         carry, ys = jax.lax.scan(body, init, xs, loop.length, loop.reverse)
         return [*carry, *ys]
 
-    return [np.asarray(x) for x in jax.jit(run)(*map(jnp.asarray, inputs))]
+    return jax.jit(run, compiler_options={"xla_backend_optimization_level": 0})
+
+
+def by_xla(loop: Loop, inputs: list[np.ndarray]) -> list[np.ndarray]:
+    """The results of a loop under stock JAX."""
+    return [np.asarray(x) for x in stock(loop)(*inputs)]
 
 
 def by_kernel(
