@@ -46,7 +46,8 @@ def lower_both(
 
         avals = (*ctx.avals_in, *ctx.avals_out, *ctx.avals_out)
         lower = mlir.lower_fun(compared, multiple_results=True)
-        return lower(ctx.replace(avals_in=avals), *args, *ours, *stock)
+        with jax.enable_x64(True):  # a program may hold both kinds of loops
+            return lower(ctx.replace(avals_in=avals), *args, *ours, *stock)
 
 
 def _compared(

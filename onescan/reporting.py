@@ -21,6 +21,7 @@ from rich.console import Console, ConsoleOptions
 from rich.table import Table
 from rich.text import Text
 
+from onescan import compat
 from onescan.loop import Loop, nbytes
 from onescan.pipeline import Left, Native
 
@@ -127,9 +128,9 @@ def record(loop: Loop, outcome: Native | Left, seconds: float) -> bool:
         source=loop.source,
         name=loop.name,
         length=_plain(loop.length),
-        carry_bytes=_plain(nbytes(loop.carry_avals)),
-        xs_bytes=_plain(nbytes(loop.x_avals, loop.length)),
-        ys_bytes=_plain(nbytes(loop.y_avals, loop.length)),
+        carry_bytes=_bytes(loop.carry_avals),
+        xs_bytes=_bytes(loop.x_avals, loop.length),
+        ys_bytes=_bytes(loop.y_avals, loop.length),
         engine="xla" if left else "native",
         reason=outcome.reason if left else None,
         passes=outcome.passes,
@@ -170,6 +171,11 @@ def clear_report() -> None:
     with _lock:
         _rows.clear()
         _forgotten = 0
+
+
+def _bytes(avals: list[Any], times: Any = 1) -> int | str:
+    """As they lie in memory: a key, say, has a type of its own."""
+    return _plain(nbytes([compat.physical(aval) for aval in avals], times))
 
 
 def _plain(number: Any) -> int | str:

@@ -243,6 +243,25 @@ def test_stock_loops_of_the_comparison_are_not_reused_for_ours(monkeypatch):
     assert [loop.length for loop in taken] == [2, 3]
 
 
+def test_a_loop_of_64_bits_in_a_program_of_32(monkeypatch):
+    def program():
+        with jax.enable_x64(True):
+            start, xs = jnp.float64(0.3), jnp.zeros(200, jnp.float64)
+            return lax.scan(logistic, start, xs)[1].astype(jnp.float32)
+
+    fakes.use_engine(monkeypatch)
+    run(program)
+    jax.clear_caches()
+
+    def broken(results):
+        with jax.enable_x64(True):
+            return [results[0], results[1].at[2].add(1e-6)]
+
+    fakes.use_engine(monkeypatch, broken)
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"ys 0 at \[2\]"):
+        run(program)
+
+
 def test_complex_numbers(monkeypatch):
     def program():
         return lax.scan(lambda c, x: (c * x, c), 1 + 1j, jnp.full(9, 1j))

@@ -69,6 +69,15 @@ def test_a_loop_left_to_xla_says_why(monkeypatch):
     assert (row.engine, row.reason) == ("xla", "`cholesky` has no native rule")
 
 
+def test_keys_count_as_the_words_they_are(engine):
+    def split(key, _):
+        key, once = jax.random.split(key)
+        return key, once
+
+    lax.scan(split, jax.random.key(0), None, length=5)
+    assert (only_row().carry_bytes, only_row().ys_bytes) == (8, 40)
+
+
 def test_identical_loops_are_counted_in_one_row(engine):
     for _ in range(3):
         jax.jit(lambda: loop())()
