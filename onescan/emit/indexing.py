@@ -25,6 +25,16 @@ def _position(e: Emitter, array: Array, index: tuple[Index, ...]) -> ty.Value:
     return convert(e.b, array.at(index), array.dtype, np.dtype(np.int64))
 
 
+def _read_position(e: Emitter, array: Array, index: tuple[Index, ...]) -> ty.Value:
+    """The same for reads, where an unsigned position past the i64s is a large one."""
+    position = _position(e, array, index)
+    if array.dtype != np.uint64:
+        return position
+    width = ty.width_of(position)
+    wrapped = e.b.icmp_signed("<", position, ty.constant(ty.I64, 0, width))
+    return e.b.select(wrapped, ty.constant(ty.I64, (1 << 63) - 1, width), position)
+
+
 def _clamp(e: Emitter, position: ty.Value, last: int) -> Index:
     if last <= 0:
         return 0
@@ -39,10 +49,12 @@ def _inside(e: Emitter, position: ty.Value, last: int) -> ty.Value:
     return e.b.icmp_unsigned("<=", position, top)
 
 
-def _starts(e: Emitter, eqn: Any, starts: list[Array], sizes: Any) -> list[Index]:
+def _starts(
+    e: Emitter, eqn: Any, starts: list[Array], sizes: Any, position: Any
+) -> list[Index]:
     shape = eqn.invars[0].aval.shape
     return [
-        _clamp(e, _position(e, start, ()), n - size)
+        _clamp(e, position(e, start, ()), n - size)
         for start, n, size in zip(starts, shape, sizes, strict=True)
     ]
 
@@ -51,7 +63,7 @@ def dynamic_slice(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     x, *starts = operands
     (out,) = eqn.outvars
     x = e.materialise(x)
-    begin = _starts(e, eqn, starts, eqn.params["slice_sizes"])
+    begin = _starts(e, eqn, starts, eqn.params["slice_sizes"], _read_position)
 
     def at(index: tuple[Index, ...]) -> ty.Value:
         return x.at(tuple(add(e.b, i, s) for i, s in zip(index, begin, strict=True)))
@@ -61,7 +73,7 @@ def dynamic_slice(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
 
 def dynamic_update_slice(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     x, update, *starts = operands
-    begin = _starts(e, eqn, starts, eqn.invars[1].aval.shape)
+    begin = _starts(e, eqn, starts, eqn.invars[1].aval.shape, _position)
     update = e.safe_source(update, x)
     target = e.overwritable(eqn, x)
     memory = target.memory
@@ -99,7 +111,7 @@ def gather(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
             place[i] = batch[k]
         inside = None
         for k, i in enumerate(numbers.start_index_map):
-            position = _position(e, indices, (*batch, k))
+            position = _read_position(e, indices, (*batch, k))
             last = shape[i] - sizes[i]
             place[i] = add(e.b, place[i], _clamp(e, position, last))
             if fills:
