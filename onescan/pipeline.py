@@ -19,6 +19,7 @@ from onescan.loop import LeaveToXla, Loop
 from onescan.passes import PASSES, simplify
 from onescan.passes.inline import inline
 from onescan.passes.split import improved
+from onescan.passes.worth import keeps_busy
 from onescan.plan.choose import Machine, choose
 from onescan.plan.plan import Plan
 from onescan.plan.profit import require_profit
@@ -68,7 +69,8 @@ def compile_loop(loop: Loop, platform: str) -> Native | Left:
         lower = surrounded(loop, engine, steps, passes) if splits else engine(loop)
         return Native(lower, **done)
     except LeaveToXla as reason:
-        if all(split.name == "simplify" for split in splits):
+        moved = [eqn for split in splits for eqn in split.moved]
+        if all(platform == "cpu" and keeps_busy(eqn) for eqn in moved):
             return Left(str(reason))
         return Left(str(reason), **done, lower=surrounded(loop, stock, steps, passes))
 

@@ -244,6 +244,10 @@ def read_in_ys(total, x):
     return total + x.T @ x, total[0, 0]
 
 
+def old_value_as_y(total, x):
+    return total + x.T @ x, total
+
+
 def new_value_in_ys(total, x):
     total = total + x.T @ x
     return total, total[0]
@@ -269,6 +273,7 @@ def added_to_itself(total, x):
     "step",
     [
         read_in_ys,
+        old_value_as_y,
         new_value_in_ys,
         scaled,
         multiplied,

@@ -123,6 +123,23 @@ def test_gradients_of_recurrent_networks_by_xla(cell, without_engine):
     assert {"accumulate", "sink"} <= set(backward.passes)
 
 
+def test_xla_keeps_products_that_are_large_in_every_step(without_engine):
+    weights = normal(0, 256, 512)
+
+    def step(h, x):
+        return jnp.tanh(x @ weights + h), None
+
+    def run(batch):
+        onescan.clear_report()
+        xs = normal(1, 2, batch, 256)
+        jax.jit(lambda xs: onescan.scan(step, jnp.zeros((batch, 512)), xs))(xs)
+        (row,) = onescan.report().rows
+        return row.passes
+
+    assert run(4) == ("hoist", "simplify")
+    assert run(64) == ()
+
+
 def test_loops_inside_a_loop_left_to_xla_keep_their_engine(monkeypatch):
     """Passes on the outer loop must not hide the inner one from the hook."""
     native = pipeline.native

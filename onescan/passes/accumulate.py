@@ -98,13 +98,16 @@ def accumulate(loop: Loop) -> Split | None:
         consts, carry, xs = parts.split(args)
         return [*consts, *(carry[i] for i in kept), *xs]
 
+    products = {id(e): e for a in taken for t in a.terms for e in totals.products(t)}
+    moved = tuple(products.values())
     return Split(
         name="accumulate",
         loop=rebuilt(loop, _without(parts, kept, new)),
         before=before,
         after=after,
-        notes=_notes(loop, taken, totals),
+        notes=_notes(loop, moved, [a for a in taken if not _has_product(a, totals)]),
         extra=nbytes([v.aval for v in new]),
+        moved=moved,
     )
 
 
@@ -220,13 +223,16 @@ def _lanes(loop: Loop) -> int:
     return prod(v.aval.shape[dims[0]] for v, dims in members)
 
 
-def _notes(loop: Loop, taken: list[Accumulator], totals: Totals) -> tuple[str, ...]:
-    products = [e for a in taken for t in a.terms for e in totals.products(t)]
-    unique = list({id(e): e for e in products}.values())
+def _has_product(a: Accumulator, totals: Totals) -> bool:
+    return any(map(totals.products, a.terms))
+
+
+def _notes(
+    loop: Loop, products: tuple[JaxprEqn, ...], others: list[Accumulator]
+) -> tuple[str, ...]:
     end = f"over {loop.length} steps into one each"
-    notes = described("accumulated", unique, end)
-    plain = [a for a in taken if not any(map(totals.products, a.terms))]
-    if plain:
-        kinds = ", ".join(sorted({a.kind for a in plain}))
-        notes.append(f"took {len(plain)} accumulators ({kinds}) out of the loop")
+    notes = described("accumulated", products, end)
+    if others:
+        kinds = ", ".join(sorted({a.kind for a in others}))
+        notes.append(f"took {len(others)} accumulators ({kinds}) out of the loop")
     return tuple(notes)

@@ -23,7 +23,6 @@ from jax.extend.core import JaxprEqn, Var
 from onescan.loop import Loop, nbytes
 from onescan.passes.overtime import Kind, evaluate, kinds_of, over_time
 from onescan.passes.split import (
-    Parts,
     Split,
     Values,
     parts_of,
@@ -63,13 +62,18 @@ def hoist(loop: Loop) -> Split | None:
     smaller = parts.replace(
         consts=(*parts.consts, *once), xs=(*parts.xs, *each), eqns=tuple(kept)
     )
+    inside = set(map(id, kept))
+    gone = [eqn for eqn in parts.eqns if id(eqn) not in inside and operations(eqn)]
+    heavy = [e for e in gone if kinds[e.outvars[0]] == "free" and is_heavy(e)]
+    fixed = [e for e in gone if kinds[e.outvars[0]] == "fixed"]
     return Split(
         name="hoist",
         loop=rebuilt(loop, smaller),
         before=before,
         after=lambda args, results: results,
-        notes=_notes(loop, parts, kinds, kept),
+        notes=_notes(loop, heavy, fixed),
         extra=nbytes([v.aval for v in each]),
+        moved=(*heavy, *fixed),
     )
 
 
@@ -88,17 +92,11 @@ def _is_worth_keeping(eqn: JaxprEqn) -> bool:
     return work > size if spreads else work > 0
 
 
-def _notes(
-    loop: Loop, parts: Parts, kinds: dict[Var, Kind], kept: list[JaxprEqn]
-) -> tuple[str, ...]:
-    inside = set(map(id, kept))
-    gone = [eqn for eqn in parts.eqns if id(eqn) not in inside and eqn.outvars]
-    heavy = [e for e in gone if kinds[e.outvars[0]] == "free" and is_heavy(e)]
-    once = [e for e in gone if kinds[e.outvars[0]] == "fixed" and operations(e)]
+def _notes(loop: Loop, heavy: list[JaxprEqn], fixed: list[JaxprEqn]) -> tuple[str, ...]:
     notes = described("hoisted", heavy, f"over {loop.length} steps")
-    if once:
+    if fixed:
         notes.append(
-            f"computed {len(once)} operations that no step changes once instead of "
+            f"computed {len(fixed)} operations that no step changes once instead of "
             f"{loop.length} times"
         )
     return tuple(notes)

@@ -72,6 +72,7 @@ def sink(loop: Loop) -> Split | None:
         after=after,
         notes=tuple(described("sank", heavy, f"below {loop.length} steps")),
         extra=nbytes([v.aval for v in new]),
+        moved=tuple(heavy),
     )
 
 

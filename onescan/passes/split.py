@@ -40,6 +40,7 @@ class Split:
     after: Callable[[Values, Values], Values]
     notes: tuple[str, ...] = ()  # what was done, in the user's terms
     extra: int = 0  # bytes that now wait in memory, for each step
+    moved: tuple[JaxprEqn, ...] = ()  # the work that made it worth it
 
 
 Pass = Callable[[Loop], Split | None]

@@ -25,6 +25,10 @@ HEAVY_SUM = 1024
 #: operations a moved value must save for each element that waits in memory
 PER_ELEMENT = 4
 
+#: multiply-adds for each element read or written from which a product of one step
+#: keeps a CPU busy by itself
+BUSY = 32
+
 #: primitives that JAX gives to a library, batched as well as one by one
 LIBRARY = frozenset(
     """
@@ -63,6 +67,12 @@ def is_heavy(eqn: JaxprEqn) -> bool:
         work = operations(eqn)
         return work >= HEAVY and pays(work, eqn.outvars)
     return name in LIBRARY or name == "threefry2x32"
+
+
+def keeps_busy(eqn: JaxprEqn) -> bool:
+    """Whether XLA does as well, on a CPU, with one step of this at a time."""
+    touched = elements([*eqn.invars, *eqn.outvars])
+    return eqn.primitive.name == "dot_general" and operations(eqn) >= BUSY * touched
 
 
 def pays(saved: float, left: Iterable[Any]) -> bool:
