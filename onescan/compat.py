@@ -6,6 +6,7 @@ No other file imports `jax._src` or asks which JAX this is.
 from __future__ import annotations
 
 import linecache
+import importlib
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,8 +25,9 @@ from jax.interpreters import mlir
 
 from onescan.loop import Loop
 
+flattree: Any
 try:  # JAX 0.11 and later
-    from jax._src import flattree
+    flattree = importlib.import_module("jax._src.flattree")
 except ImportError:
     flattree = None
 

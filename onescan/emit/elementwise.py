@@ -62,7 +62,7 @@ def _dtype(eqn: Any, i: int = 0) -> np.dtype:
 
 
 def _arithmetic(for_float: str, for_int: str) -> Op:
-    def op(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+    def op(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
         if ty.is_float(_dtype(eqn)):
             return getattr(b, for_float)(*xs, flags=CONTRACT)
         return getattr(b, for_int)(*xs)
@@ -70,14 +70,14 @@ def _arithmetic(for_float: str, for_int: str) -> Op:
     return op
 
 
-def _div(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+def _div(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     if ty.is_float(_dtype(eqn)):
         return b.fdiv(*xs)
     quotient, _ = _divide(b, _dtype(eqn), *xs)
     return quotient
 
 
-def _rem(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+def _rem(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     if ty.is_float(_dtype(eqn)):
         return b.frem(*xs)
     _, remainder = _divide(b, _dtype(eqn), *xs)
@@ -146,7 +146,7 @@ def _total_order(sign: str) -> Op:
         mirrored = b.xor(bits, like(bits, (1 << (element.width - 1)) - 1))
         return b.select(b.icmp_signed("<", bits, like(bits, 0)), mirrored, bits)
 
-    def op(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+    def op(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
         if ty.is_float(_dtype(eqn)):
             return b.icmp_signed(sign, *(rank(b, x) for x in xs))
         return compare(b, _dtype(eqn), sign, *xs)
@@ -154,17 +154,17 @@ def _total_order(sign: str) -> Op:
     return op
 
 
-def _clamp(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+def _clamp(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     low, x, high = xs
     dtype = _dtype(eqn, 1)
     return minimum(b, dtype, maximum(b, dtype, x, low), high)
 
 
-def _neg(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+def _neg(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     return b.fneg(xs[0]) if ty.is_float(_dtype(eqn)) else b.neg(xs[0])
 
 
-def _abs(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+def _abs(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     (x,) = xs
     if ty.is_float(_dtype(eqn)):
         return intrinsic(b, "llvm.fabs", x)
@@ -173,7 +173,7 @@ def _abs(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
     return x
 
 
-def _sign(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+def _sign(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     (x,) = xs
     zero, one = like(x, 0), like(x, 1)
     if ty.is_float(_dtype(eqn)):
@@ -187,11 +187,11 @@ def _sign(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
     return b.select(b.icmp_signed("==", x, zero), zero, unit)
 
 
-def _square(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+def _square(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     return OPS["mul"](b, eqn, [xs[0], xs[0]])
 
 
-def _one_minus_square(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+def _one_minus_square(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     (x,) = xs
     one = like(x, 1)
     if ty.is_float(_dtype(eqn)):
@@ -199,7 +199,7 @@ def _one_minus_square(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
     return b.mul(b.add(one, x), b.sub(one, x))
 
 
-def _integer_pow(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+def _integer_pow(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     (x,), power = xs, eqn.params["y"]
     result, factor, left = None, x, abs(power)
     while left:
@@ -213,7 +213,7 @@ def _integer_pow(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
     return b.fdiv(like(x, 1), result) if power < 0 else result
 
 
-def _polynomial(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+def _polynomial(b: ir.IRBuilder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     """Horner's rule, from the last coefficient."""
     x, *coefficients = xs
     result = coefficients[-1]
@@ -222,7 +222,7 @@ def _polynomial(b: ir.IRBuilder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
     return result
 
 
-def _pow(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+def _pow(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     x, y = xs
     if not ty.is_float(_dtype(eqn, 1)):
         y = convert(b, y, _dtype(eqn, 1), _dtype(eqn, 0))
@@ -232,7 +232,7 @@ def _pow(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
 # bits
 
 
-def _not(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+def _not(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     return b.xor(xs[0], like(xs[0], -1))
 
 
@@ -243,7 +243,7 @@ def _bits(name: str) -> Op:
 def _shift(name: str) -> Op:
     """Shifts past the width give zero, or the sign for an arithmetic one."""
 
-    def op(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+    def op(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
         x, by = xs
         bits = ty.element_type(x).width
         if isinstance(by, ir.Constant) and _is_small(by, bits):
@@ -257,18 +257,18 @@ def _shift(name: str) -> Op:
     return op
 
 
-def _is_small(constant: ir.Value, bits: int) -> bool:
+def _is_small(constant: ty.Value, bits: int) -> bool:
     value = constant.constant
     if isinstance(value, (list, tuple)):
         value = getattr(value[0], "constant", value[0])
     return isinstance(value, int) and 0 <= value < bits
 
 
-def _population_count(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+def _population_count(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     return intrinsic(b, "llvm.ctpop", xs[0])
 
 
-def _clz(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+def _clz(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     (x,) = xs
     name = f"llvm.ctlz.{suffix(x.type)}"
     kind = ir.FunctionType(x.type, [x.type, ty.I1])
@@ -279,11 +279,11 @@ def _clz(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
 # types
 
 
-def _convert(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+def _convert(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     return convert(b, xs[0], _dtype(eqn), np.dtype(eqn.outvars[0].aval.dtype))
 
 
-def _bitcast(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+def _bitcast(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     (x,) = xs
     old, new = _dtype(eqn), np.dtype(eqn.outvars[0].aval.dtype)
     raw = ty.to_memory(b, x, old)
@@ -291,7 +291,7 @@ def _bitcast(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
     return ty.from_memory(b, raw if raw.type == kind else b.bitcast(raw, kind), new)
 
 
-def _reduce_precision(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+def _reduce_precision(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     target = {(5, 10): ty.FLOAT16, (8, 7): ty.BFLOAT16, (8, 23): np.dtype(np.float32)}[
         eqn.params["exponent_bits"], eqn.params["mantissa_bits"]
     ]
@@ -299,17 +299,17 @@ def _reduce_precision(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
     return convert(b, narrow, target, _dtype(eqn))
 
 
-def _is_finite(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+def _is_finite(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     size = intrinsic(b, "llvm.fabs", xs[0])
     return b.fcmp_ordered("<", size, like(size, float("inf")))
 
 
-def _round(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+def _round(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     even = eqn.params["rounding_method"] == lax.RoundingMethod.TO_NEAREST_EVEN
     return intrinsic(b, "llvm.roundeven" if even else "llvm.round", xs[0])
 
 
-def _select_n(b: ty.Builder, eqn: Any, xs: list[ir.Value]) -> ir.Value:
+def _select_n(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     which, *cases = xs
     if ty.is_bool(_dtype(eqn)):
         return b.select(which, cases[1], cases[0]) if len(cases) == 2 else cases[0]

@@ -25,8 +25,9 @@ def is_key(aval: Any) -> bool:
 
 def selection(eqn: Any) -> Callable[..., Any] | None:
     """A choice between keys, a flag for each, as a choice between all their words."""
-    which, out = eqn.invars[0].aval if eqn.invars else None, eqn.outvars[0].aval
-    if eqn.primitive.name != "select_n" or not is_key(out) or not which.shape:
+    if eqn.primitive.name != "select_n" or not is_key(eqn.outvars[0].aval):
+        return None
+    if not eqn.invars[0].aval.shape:
         return None
 
     def select(which: Any, *cases: Any) -> Any:
