@@ -5,8 +5,8 @@ No other file imports `jax._src` or asks which JAX this is.
 
 from __future__ import annotations
 
-import linecache
 import importlib
+import linecache
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
