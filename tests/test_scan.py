@@ -56,18 +56,20 @@ def test_a_wrong_loop_is_seen(oracle):
 
 
 @pytest.mark.parametrize(
-    ("actual", "expected"),
+    ("actual", "expected", "message"),
     [
-        (jnp.int32(1), jnp.int32(2)),
-        (jnp.int32(1), jnp.float32(1)),
-        (jnp.float32(1), jnp.asarray(1.0)),
-        (jnp.ones(3), jnp.ones((3, 1))),
-        ((jnp.ones(3),), [jnp.ones(3)]),
-        (jax.random.key(1), jax.random.key(2)),
-        (jnp.float32(jnp.nan), jnp.float32(1)),
-        (jnp.array([1e-3, 1e3]), jnp.array([1e-3, 1.001e3])),
+        (jnp.int32(1), jnp.int32(2), "Arrays are not equal"),
+        (jax.random.key(1), jax.random.key(2), "Arrays are not equal"),
+        (jnp.int32(1), jnp.float32(1), "types of  differ"),
+        (jnp.float32(1), jnp.asarray(1.0), "types of  differ"),
+        ([jnp.ones(3)], [jnp.ones((3, 1))], r"types of \[0\] differ"),
+        ((jnp.ones(3),), [jnp.ones(3)], "containers differ"),
+        (jnp.float32(jnp.nan), jnp.float32(1), "nan"),
+        (jnp.array([1e-3, 1e3]), jnp.array([1e-3, 1.001e3]), "Not equal to tolerance"),
+        (jnp.bfloat16(1), jnp.bfloat16(1.05), "Not equal to tolerance"),
+        (jnp.float16(1), jnp.float16(1.006), "Not equal to tolerance"),
     ],
 )
-def test_the_comparison_can_fail(actual, expected):
-    with pytest.raises(AssertionError):
+def test_the_comparison_can_fail(actual, expected, message):
+    with pytest.raises(AssertionError, match=message):
         assert_same(actual, expected)
