@@ -113,6 +113,15 @@ INDEXING: dict[str, Case] = {
     "update_and_old": case(
         lambda x, i: (x + x.at[i].set(0)) % 1000, (I, (9,)), index(9), state=True
     ),
+    "update_beside_lazy": case(  # what is pulled late must see the old values
+        lambda x, i: (x.at[i].set(0) + x[::-1]) % 1000, (I, (9,)), index(9), state=True
+    ),
+    "update_beside_slice": case(
+        lambda x, i: (x.at[0].set(5).at[i].add(x[1] + i) + x[2:].max()) % 1000,
+        (I, (9,)),
+        index(9),
+        state=True,
+    ),
     "update_twice": case(
         lambda x, i: x.at[i].set(x[0]).at[0].add(x.at[i].add(5)[-1]) % 1000,
         (I, (9,)),

@@ -68,9 +68,12 @@ def over_first(f: Callable[..., Any]) -> Callable[..., Any]:
     return lambda xs, *rest: onescan.scan(lambda n, x: (n + 1, f(x, *rest)), 0, xs)
 
 
-def over_state(f: Callable[..., Any]) -> Callable[..., Any]:
-    """carry = f(carry, *x) at each step; y is the carry before."""
-    step = lambda c, x: (f(c, *x), c)
+def over_state(f: Callable[..., Any], old: bool = False) -> Callable[..., Any]:
+    """carry = f(carry, *x) at each step; y is the carry before, if asked for.
+
+    Without it nobody needs the old carry, and it may be overwritten.
+    """
+    step = lambda c, x: (f(c, *x), c if old else ())
     return lambda init, *xs: onescan.scan(step, init, xs, length=STEPS)
 
 
@@ -91,6 +94,7 @@ def variants(case: Case) -> dict[str, tuple[Callable[..., Any], list[Any]]]:
         found["state"] = (over_state(f), args)
         args = [*arrays(first, (), (5,)), *arrays(rest, (STEPS,), (5,))]
         found["vmap of state"] = (jax.vmap(over_state(f), -1, -1), args)
+        found["vmap of old state"] = (jax.vmap(over_state(f, True), -1, -1), args)
         args = [*arrays(first, (), (3,)), *arrays(rest, (STEPS,))]
         axes = (-1, *[None] * len(rest))
         found["vmap of first state"] = (jax.vmap(over_state(f), axes), args)
