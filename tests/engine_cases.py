@@ -28,7 +28,6 @@ class Case:
     types: tuple[Type, ...]
     state: bool = False
     rounds: float = 0  # times 64 units in the last place, of the largest element
-    without: str = ""  # a variant that XLA keeps, and why
 
 
 def case(f: Callable[..., Any], *types: Type, **options: Any) -> Case:

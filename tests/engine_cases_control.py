@@ -215,7 +215,31 @@ def _collatz(n: Any) -> Any:
     return lax.while_loop(lambda s: s[0] > 1, step, (jnp.abs(n) % 30 + 1, 0))[1]
 
 
-BATCHED_WHILE = "vmap: a while loop with a condition for each lane"
+def _root(x: Any, limit: Any) -> Any:
+    """Newton's iterations, until a limit that the loop does not change is met."""
+    x = jnp.abs(x) + 0.1
+    return lax.while_loop(
+        lambda y: jnp.abs(y * y - x) > limit, lambda y: (y + x / y) / 2, x + 1
+    )
+
+
+def _sieve(x: Any) -> Any:
+    """A while loop that asks one of its carries, and writes into another in place."""
+
+    def step(state: Any) -> Any:
+        _, row, i = state
+        row = row.at[i].multiply(-2)
+        return (i < 4) & (row.sum() % 3 != 0), row, i + 1
+
+    return lax.while_loop(lambda s: s[0], step, (x[0] > 0, x, 0))
+
+
+def _rounds_of_rounds(n: Any) -> Any:
+    """A while loop in a while loop, each with its own number of rounds."""
+    inner = lambda i: lax.while_loop(lambda s: s > i, lambda s: s // 2, jnp.abs(n) % 99)
+    outer = lambda s: (s[0] - 1, s[1] + inner(s[0]))
+    return lax.while_loop(lambda s: s[0] > 0, outer, (jnp.abs(n) % 4, 0))
+
 
 CONTROL: dict[str, Case] = {
     "cond": case(
@@ -255,8 +279,42 @@ CONTROL: dict[str, Case] = {
         (I, (5,)),
         state=True,
     ),
-    "while": case(_countdown, (D, (3,)), (I, ()), rounds=1, without=BATCHED_WHILE),
-    "while_int": case(_collatz, (I, ()), without=BATCHED_WHILE),
+    "while": case(_countdown, (D, (3,)), (I, ()), rounds=1),
+    "while_int": case(_collatz, (I, ())),
+    "while_that_reads": case(
+        lambda x: _root(x, 1e-6 * (x + 1) ** 2), (D, ()), rounds=1
+    ),
+    "while_in_place": case(_sieve, (I, (6,))),
+    "while_in_while": case(_rounds_of_rounds, (I, ())),
+    "while_that_sums": case(
+        lambda x: lax.while_loop(lambda s: s.sum() < 30, lambda s: s + 1, x % 9),
+        (I, (5,)),
+        state=True,
+    ),
+    "whiles": case(jax.vmap(_collatz), (I, (37,))),
+    "whiles_of_rows": case(jax.vmap(_countdown), (D, (5, 3)), (I, (5,)), rounds=1),
+    "whiles_of_whiles": case(jax.vmap(jax.vmap(_rounds_of_rounds)), (I, (3, 5))),
+    "whiles_then_mixed": case(lambda n: jax.vmap(_collatz)(n)[::-1].sum(), (I, (9,))),
+    "whiles_of_one_limit": case(
+        lambda x, y: jax.vmap(_root, (0, None))(x, 1e-6 + jnp.abs(y)),
+        (D, (5,)),
+        (D, ()),
+        rounds=1,
+    ),
+    "conds": case(
+        jax.vmap(lambda p, x: lax.cond(p, lambda x: x + 1, lambda x: x * 2, x)),
+        (Q, (5,)),
+        (I, (5,)),
+    ),
+    "switches": case(
+        jax.vmap(
+            lambda i, x: lax.switch(
+                i, [lambda x: x, lambda x: -x, lambda x: x * x.max()], x
+            )
+        ),
+        index(3, 5),
+        (I, (5, 4)),
+    ),
     "scan": case(lambda x: lax.scan(lambda c, y: (c + y, c * y), x[0], x), (I, (3, 5))),
     "scan_long": case(
         lambda x, y: lax.scan(lambda c, t: (jnp.tanh(c + t), c[0]), x, y, reverse=True),
@@ -318,6 +376,15 @@ CONTROL: dict[str, Case] = {
         (D, (9,)),
         rounds=1,
     ),
+    "grad_of_cond": case(
+        lambda x, i: jax.grad(
+            lambda y: lax.switch(i, [jnp.sin, jnp.cos, lambda z: z * z], y).sum()
+        )(x),
+        (D, (5,)),
+        index(3),
+        rounds=1,
+    ),
+    "empty": case(lambda x: lax.empty((5, 3), F) * 0 + x, (F, (3,))),
     "grad_inside": case(
         lambda x: jax.grad(lambda y: jnp.sum(jnp.tanh(y) * y[::-1]))(x),
         (D, (5,)),

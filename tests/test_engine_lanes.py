@@ -187,6 +187,54 @@ TABLE: dict[str, tuple[Callable[[], Loop], set[str]]] = {
         ),
         set(),
     ),
+    "while for each lane": (
+        lambda: vmapped(
+            lambda c, x: (lax.while_loop(lambda s: s < x[0], lambda s: s + 1, c), c),
+            (),
+            (),
+        ),
+        {ALONG},
+    ),
+    "while for each lane, of rows": (
+        lambda: vmapped(
+            lambda c, x: (
+                lax.while_loop(lambda s: s.sum() < 9, lambda s: s[::-1] + 1, x[0]),
+                c,
+            ),
+            (3,),
+            (3,),
+        ),
+        {ALONG},
+    ),
+    "while for each lane, in a while": (
+        lambda: vmapped(
+            lambda c, x: (
+                lax.while_loop(
+                    lambda s: s < 9,
+                    lambda s: (
+                        lax.while_loop(lambda r: r < x[0], lambda r: r + 1, s) + 1
+                    ),
+                    c,
+                ),
+                c,
+            ),
+            (),
+            (),
+        ),
+        {ALONG},
+    ),
+    "while for each position, which then meet": (
+        lambda: scan(
+            lambda c, x: (
+                jax.vmap(lambda r: lax.while_loop(lambda s: s < 9, lambda s: s + 1, r))(
+                    c
+                )[::-1],
+                c,
+            ),
+            (5,),
+        ),
+        set(),
+    ),
     "cond": (
         lambda: scan(
             lambda c, x: (lax.cond(x[0] > 0, jnp.sin, lambda s: s * 2, c), c), (5,), ()

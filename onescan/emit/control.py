@@ -2,7 +2,9 @@
 
 Each inner body is emitted once, with its own carries in scratch memory.  A
 conditional branches: its predicate is the same for every lane of a tile (where
-it is not, JAX has turned the conditional into a select).
+it is not, JAX has turned the conditional into a select).  A while loop whose
+condition differs from lane to lane runs until no lane of the tile goes on; lanes
+that are done keep their values, so each lane sees just its own rounds.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from llvmlite import ir
 from onescan import compat
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index
+from onescan.emit.convert import any_lane
 from onescan.emit.emitter import Emitter
 
 
@@ -104,13 +107,48 @@ def while_(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     e.b.branch(head)
     e.b.position_at_end(head)
     (test,) = emit_body(e, cond, [*cond_consts, *cells], set())
-    e.b.cbranch(test.at(()), inside, done)
+    if test.shape:
+        test = e.materialise(test)
+    e.b.cbranch(_any(e, test), inside, done)
     e.b.position_at_end(inside)
-    owned = {c.memory for c in cells}
-    renew(e, cells, emit_body(e, body, [*body_consts, *cells], owned))
+    # what is done keeps its values, so a body may not overwrite them
+    owned = set() if test.shape else {c.memory for c in cells}
+    values = emit_body(e, body, [*body_consts, *cells], owned)
+    if test.shape:
+        pairs = zip(body.invars[nb:], cells, values, strict=True)
+        values = [_where(e, var, test, value, cell) for var, cell, value in pairs]
+    renew(e, cells, values)
     e.b.branch(head)
     e.b.position_at_end(done)
     return cells
+
+
+def _any(e: Emitter, test: Array) -> ty.Value:
+    """Whether a condition holds anywhere in this tile."""
+    if not test.shape:
+        return test.at(())
+    found = e.entry.alloca(ty.I1)
+    e.b.store(ir.Constant(ty.I1, 0), found)
+
+    def visit(index: tuple[Index, ...]) -> None:
+        here = any_lane(e.b, test.at(index))
+        e.b.store(e.b.or_(e.b.load(found), here), found)
+
+    e.nest(test.shape, test.lanes, visit)
+    return e.b.load(found)
+
+
+def _where(e: Emitter, var: Any, test: Array, new: Array, old: Array) -> Array:
+    """`new` where the condition of these (leading) positions holds, else `old`."""
+    if new.memory is old.memory is not None:
+        return old
+
+    def at(index: tuple[Index, ...]) -> ty.Value:
+        place = index[: len(test.shape)]
+        values = (test.at(place), new.at(index), old.at(index))
+        return e.b.select(*ty.match(e.b, *values))
+
+    return e.lazy(var, at, [test, new, old], 1)
 
 
 def cond(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:

@@ -25,6 +25,16 @@ def intrinsic(b: ty.Builder, name: str, *args: ty.Value) -> ty.Value:
     return b.call(function, args)
 
 
+def any_lane(b: ty.Builder, x: ty.Value) -> ty.Value:
+    """Whether a bool is true in any lane."""
+    if not ty.width_of(x):
+        return x
+    name = f"llvm.vector.reduce.or.{suffix(x.type)}"
+    kind = ir.FunctionType(ty.I1, [x.type])
+    function = b.module.globals.get(name) or ir.Function(b.module, kind, name)
+    return b.call(function, [x])
+
+
 def suffix(kind: ty.Kind) -> str:
     if isinstance(kind, ir.VectorType):
         return f"v{kind.count}{suffix(kind.element)}"

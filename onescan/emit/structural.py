@@ -306,6 +306,14 @@ def iota_2x32_shape(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     return [e.lazy(high, at_high), e.lazy(low, at_low)]
 
 
+def empty(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+    """What is never read, as zeros: JAX fills the other branches of a gradient so."""
+    (out,) = eqn.outvars
+    dtype = np.dtype(out.aval.dtype)
+    zero = ty.constant(ty.register_type(dtype), 0)
+    return [e.lazy(out, lambda index: zero)]
+
+
 def identity(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     return operands
 
@@ -313,6 +321,8 @@ def identity(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
 RULES = {
     "broadcast_in_dim": broadcast_in_dim,
     "concatenate": concatenate,
+    "empty": empty,
+    "empty2": empty,
     "expand_dims": expand_dims,
     "iota": iota,
     "iota_2x32_shape": iota_2x32_shape,

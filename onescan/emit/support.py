@@ -95,11 +95,6 @@ def _dot(eqn: Equation) -> str | None:
     return None if eqn.params.get("out_sharding") is None else "has a sharding"
 
 
-def _while(eqn: Equation) -> str | None:
-    shape = eqn.params["cond_jaxpr"].out_avals[0].shape
-    return None if shape == () else "has a batched condition"
-
-
 CHECKS: dict[str, Any] = {
     "argmax": _argument,
     "argmin": _argument,
@@ -109,5 +104,4 @@ CHECKS: dict[str, Any] = {
     "reshape": _reshape,
     "scatter": _scatter,
     "sort": _sort,
-    "while": _while,
 }

@@ -326,6 +326,11 @@ def _scan(eqn: Equation, axes: Axes) -> None:
 
 
 def _while(eqn: Equation, axes: Axes) -> None:
+    """The dimensions of a condition lead those of every carry, position by position.
+
+    Each position stops when its own condition says so, and keeps its values from
+    then on; that the loop goes on for others is not seen by it.
+    """
     params = eqn.params
     cond, body = params["cond_jaxpr"].jaxpr, params["body_jaxpr"].jaxpr
     nc, nb = params["cond_nconsts"], params["body_nconsts"]
@@ -336,9 +341,12 @@ def _while(eqn: Equation, axes: Axes) -> None:
         axes.join_all(v, x)
     for x, v in zip([*eqn.invars[nc : nc + nb], *carry], body.invars, strict=True):
         axes.join_all(v, x)
+    (test,) = cond.outvars
     for v, w, out in zip(body.invars[nb:], body.outvars, eqn.outvars, strict=True):
         axes.join_all(v, w)
         axes.join_all(out, v)
+        for i in range(len(test.aval.shape)):
+            axes.join(test, i, v, i)
 
 
 def _cond(eqn: Equation, axes: Axes) -> None:
@@ -357,6 +365,8 @@ RULES: dict[str, Callable[[Equation, Axes], None]] = {
     "dot_general": _dot_general,
     "dynamic_slice": _slice,
     "dynamic_update_slice": _update,
+    "empty": _nothing,
+    "empty2": _nothing,
     "expand_dims": _expand_dims,
     "gather": _gather,
     "iota": _nothing,

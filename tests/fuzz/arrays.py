@@ -225,7 +225,7 @@ def control(pool: Pool) -> Proposal | None:
         forms.append(
             ("lax.switch({1}, [jnp.sin, jnp.cos, lambda a: a * 0.5], {0})", (x, i))
         )
-        if pool.mode == "plain":
+        if pool.mode != "grad":
             forms.append(
                 (
                     "lax.while_loop(lambda s: s[1] < 3, "
