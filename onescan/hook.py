@@ -11,14 +11,22 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
+
+import jax
+import numpy as np
 
 from onescan import compat, reporting, switches
 from onescan.check import lower_both
 from onescan.errors import EngineError, EngineWarning
 from onescan.loop import Loop
 from onescan.pipeline import Left, Native, compile_loop
+from onescan.plan.work import equations
+
+#: the types that JAX has only where they are enabled
+WIDE = frozenset(map(np.dtype, ("int64", "uint64", "float64", "complex128")))
 
 
 @dataclass(frozen=True)
@@ -39,13 +47,14 @@ def lower_scan(ctx: Any, *args: Any, **params: Any) -> Sequence[Any]:
     start = time.perf_counter()
     results = passed = None
     try:
-        outcome = _outcome(ctx, loop)
-        if isinstance(outcome, Native):
-            lower = lower_both if settings.check else _lower_native
-            # a copy, because XLA's turn needs a context without traces of ours
-            results = lower(ctx.replace(), loop, outcome, args, params)
-        elif outcome.lower is not None:
-            passed = outcome.lower(ctx.replace(), *args)
+        with _types_of(loop):
+            outcome = _outcome(ctx, loop)
+            if isinstance(outcome, Native):
+                lower = lower_both if settings.check else _lower_native
+                # a copy, because XLA's turn needs a context without traces of ours
+                results = lower(ctx.replace(), loop, outcome, args, params)
+            elif outcome.lower is not None:
+                passed = outcome.lower(ctx.replace(), *args)
     except EngineError:  # a loop inside this one, in strict mode
         raise
     except Exception as error:
@@ -64,6 +73,21 @@ def lower_scan(ctx: Any, *args: Any, **params: Any) -> Sequence[Any]:
     if passed is not None:
         return passed
     return compat.stock_rule(ctx, *args, **params)
+
+
+def _types_of(loop: Loop) -> AbstractContextManager[Any]:
+    """A context in which every type of the loop can be traced.
+
+    A loop may hold 64-bit values where they are not enabled: traced under
+    `jax.enable_x64` or fed with arrays that were.  What the passes trace for it
+    would be cut to 32 bits there.
+    """
+    jaxpr = loop.body.jaxpr
+    atoms = [*jaxpr.constvars, *jaxpr.invars, *jaxpr.outvars]
+    for eqn in equations(jaxpr):
+        atoms += [*eqn.invars, *eqn.outvars]
+    wide = any(getattr(v.aval, "dtype", None) in WIDE for v in atoms)
+    return jax.enable_x64(True) if wide else nullcontext()
 
 
 def _outcome(ctx: Any, loop: Loop) -> Native | Left:

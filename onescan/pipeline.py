@@ -54,7 +54,10 @@ def compile_loop(loop: Loop, platform: str) -> Native | Left:
     """Decide about one loop, and compile it if it is ours."""
     if loop.length == 0:
         return Left("the loop has no steps")
-    loop = inline(loop)
+    try:
+        loop = inline(loop)
+    except LeaveToXla as reason:
+        return Left(str(reason))
     passes, splits, extra = PASSES, improved(loop, PASSES), ()
     steps = chunk_of(loop, splits)
     if not steps:

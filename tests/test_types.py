@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from compare import assert_same, types_of
+from jax.core import ShapedArray
 
 import onescan
-from onescan import reference
+from onescan import reference, switches
 
 FLOATS = ["float16", "bfloat16", "float32", "float64"]
 INTEGERS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
@@ -134,3 +137,51 @@ def test_a_weak_carry_stays_weak_inside_the_body():
     assert ys.dtype == jnp.bfloat16
     assert_same(onescan.scan(f, init, xs), jax.lax.scan(f, init, xs))
     assert_same(reference.scan(f, init, xs), jax.lax.scan(f, init, xs))
+
+
+def test_64_bit_types_where_they_are_not_enabled():
+    """JAX lets a program hold both kinds; what we trace for a loop has to as well."""
+
+    def f(carry, x):
+        with jax.enable_x64(True):
+            wide = (carry.astype(jnp.int64) << 40) + 2**33
+        return carry, (wide, x)
+
+    assert_as_stock(lambda: jax.lax.scan(f, jnp.int32(2), jnp.arange(4)))
+
+
+def assert_as_stock(program):
+    """The same, and nothing went wrong inside the engine: warnings are errors."""
+    with onescan.engine("xla"):
+        expected = program()
+    with switches.using(installed=True):
+        assert_same(program(), expected)
+
+
+def test_types_of_the_users_making_stay_with_xla():
+    class Rules:
+        allow_conversion = True
+
+        @staticmethod
+        def physical_element_aval(dtype):
+            return ShapedArray((), jnp.float32)
+
+    extended: Any = type(jax.random.key(0).dtype).__base__
+
+    class Scale(extended):
+        name = "scale"
+        _rules = Rules
+        type = jax.dtypes.extended
+
+    def body(scale, x):
+        number = jax.lax.convert_element_type(scale, jnp.float32) * x
+        return jax.lax.convert_element_type(number, scale.dtype), number
+
+    def program():
+        init = jax.lax.convert_element_type(jnp.float32(2), Scale())
+        return jax.lax.scan(body, init, jnp.arange(1.0, 4.0))[1]
+
+    onescan.clear_report()
+    assert_as_stock(jax.jit(program))
+    (row,) = onescan.report().rows
+    assert str(row.reason).endswith("values have no native rule")

@@ -6,8 +6,9 @@ custom derivatives, remat, closed calls), no typed keys and no equation whose
 result nobody reads.  A call means its body with the arguments put in, so
 substitution keeps the meaning; at lowering time custom derivative rules have
 already been used.  A typed key is the uint32 array JAX lowers it to, with one
-more dimension at the end.  Every inner jaxpr gets variables of its own, so that
-later stages can key their tables by variable.
+more dimension at the end; a loop with values of any other type of the user's making
+is left to XLA, because only JAX knows what its equations mean.  Every inner jaxpr gets
+variables of its own, so that later stages can key their tables by variable.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import dtypes
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from jax.extend.core import primitives as jp
 
 from onescan import compat
-from onescan.loop import Loop
-from onescan.passes.keys import key_params, selection
+from onescan.loop import LeaveToXla, Loop
+from onescan.passes.keys import is_key, key_params, selection
 
 Atom = Any
 
@@ -50,7 +53,7 @@ def inline(loop: Loop) -> Loop:
 def flatten(closed: ClosedJaxpr) -> ClosedJaxpr:
     """The same function without calls, typed keys and dead code."""
     jaxpr = closed.jaxpr
-    invars = [Var(compat.physical(v.aval)) for v in jaxpr.invars]
+    invars = [Var(_physical(v.aval)) for v in jaxpr.invars]
     eqns: list[JaxprEqn] = []
     outs = _emit(jaxpr, closed.consts, invars, eqns)
     live = _live(eqns, outs)
@@ -63,7 +66,7 @@ def _emit(
     """Append the equations of `jaxpr`, applied to `args`, and return its results."""
     env: dict[Var, Atom] = dict(zip(jaxpr.invars, args, strict=True))
     for var, value in zip(jaxpr.constvars, consts, strict=True):
-        env[var] = Literal(value, compat.physical(var.aval))
+        env[var] = Literal(value, _physical(var.aval))
 
     def read(atom: Atom) -> Atom:
         return atom if isinstance(atom, Literal) else env[atom]
@@ -94,7 +97,7 @@ def _equation(eqn: JaxprEqn, inputs: list[Atom], eqns: list[JaxprEqn]) -> list[A
         traced = jax.make_jaxpr(expansion)(*(_struct(v.aval) for v in inputs))
         return _emit(traced.jaxpr, traced.consts, inputs, eqns)
     inputs, params = key_params(eqn, inputs)
-    outvars = [Var(compat.physical(v.aval)) for v in eqn.outvars]
+    outvars = [Var(_physical(v.aval)) for v in eqn.outvars]
     eqns.append(
         eqn.replace(invars=inputs, outvars=outvars, params=_inner(name, params))
     )
@@ -106,6 +109,15 @@ def _index_of_platform(eqn: JaxprEqn) -> Literal:
     platforms = eqn.params["platforms"]
     fits = (i for i, names in enumerate(platforms) if names is None or "cpu" in names)
     return Literal(np.int32(next(fits)), eqn.outvars[0].aval)
+
+
+def _physical(aval: Any) -> Any:
+    """The type that a value has in memory."""
+    dtype = getattr(aval, "dtype", None)
+    made_up = dtype is None or jnp.issubdtype(dtype, dtypes.extended)
+    if made_up and not (dtype and is_key(aval)):
+        raise LeaveToXla(f"{dtype or aval} values have no native rule")
+    return compat.physical(aval)
 
 
 def _struct(aval: Any) -> jax.ShapeDtypeStruct:
