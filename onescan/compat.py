@@ -182,6 +182,13 @@ def source_of(eqn: Any) -> str:
     return f"{Path(frame.file_name).name}:{frame.start_line}"
 
 
+def placed(eqn: Any, call: Any) -> Any:
+    """An equation, with the line of the call it came by if it has none of its own."""
+    if source_info_util.user_frame(eqn.source_info.traceback) is not None:
+        return eqn
+    return eqn.replace(source_info=call.source_info)
+
+
 def expression_of(eqn: Any) -> str:
     """The user's expression that made an equation: "x @ W, rnn.py:31"."""
     frame = source_info_util.user_frame(eqn.source_info.traceback)

@@ -12,20 +12,22 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
+from jax.extend.core import JaxprEqn
+
 from onescan import switches
 from onescan.emit.kernel import build
 from onescan.emit.support import require_supported
 from onescan.loop import LeaveToXla, Loop
-from onescan.passes import PASSES, simplify
+from onescan.passes import PASSES, XLA_PASSES, simplify
 from onescan.passes.inline import inline
-from onescan.passes.split import improved
+from onescan.passes.split import Pass, Split, improved
 from onescan.passes.worth import keeps_busy
 from onescan.plan.choose import Machine, choose
 from onescan.plan.plan import Plan
 from onescan.plan.profit import require_profit
 from onescan.runtime import compiler
 from onescan.runtime.cpu import Kernel, lowering, register
-from onescan.surround import chunk_of, stock, surrounded
+from onescan.surround import Engine, Lower, chunk_of, stock, surrounded
 
 
 @dataclass(frozen=True)
@@ -58,24 +60,52 @@ def compile_loop(loop: Loop, platform: str) -> Native | Left:
         loop = inline(loop)
     except LeaveToXla as reason:
         return Left(str(reason))
-    passes, splits, extra = PASSES, improved(loop, PASSES), ()
-    steps = chunk_of(loop, splits)
-    if not steps:
-        passes, splits, steps = (simplify,), improved(loop, [simplify]), loop.length
-        extra = ("left work in the loop that would need too much memory outside",)
-    done = {
-        "passes": tuple(dict.fromkeys(split.name for split in splits)),
-        "notes": tuple(note for split in splits for note in split.notes) + extra,
-    }
-    engine = partial(native, platform)
+    smaller = Smaller.of(loop, PASSES)
     try:
-        lower = surrounded(loop, engine, steps, passes) if splits else engine(loop)
-        return Native(lower, **done)
+        return Native(smaller.lowered(partial(native, platform)), **smaller.told)
     except LeaveToXla as reason:
-        moved = [eqn for split in splits for eqn in split.moved]
-        if all(platform == "cpu" and keeps_busy(eqn) for eqn in moved):
+        smaller = Smaller.of(loop, XLA_PASSES)
+        if all(platform == "cpu" and keeps_busy(eqn) for eqn in smaller.moved):
             return Left(str(reason))
-        return Left(str(reason), **done, lower=surrounded(loop, stock, steps, passes))
+        return Left(str(reason), **smaller.told, lower=smaller.lowered(stock))
+
+
+@dataclass(frozen=True, eq=False)
+class Smaller:
+    """A loop and what passes make of it, `steps` steps at a time."""
+
+    loop: Loop
+    passes: Sequence[Pass]
+    splits: Sequence[Split]
+    steps: int
+    extra: tuple[str, ...] = ()  # what else there is to tell
+
+    @staticmethod
+    def of(loop: Loop, passes: Sequence[Pass]) -> Smaller:
+        """All that the passes can do, or next to nothing where memory is short."""
+        splits = improved(loop, passes)
+        if steps := chunk_of(loop, splits):
+            return Smaller(loop, passes, splits, steps)
+        passes = (simplify,)
+        extra = ("left work in the loop that would need too much memory outside",)
+        return Smaller(loop, passes, improved(loop, passes), loop.length, extra)
+
+    @property
+    def told(self) -> dict[str, tuple[str, ...]]:
+        """What the report says."""
+        notes = tuple(note for split in self.splits for note in split.notes)
+        names = tuple(dict.fromkeys(split.name for split in self.splits))
+        return {"passes": names, "notes": notes + self.extra}
+
+    @property
+    def moved(self) -> list[JaxprEqn]:
+        return [eqn for split in self.splits for eqn in split.moved]
+
+    def lowered(self, engine: Engine) -> Lower:
+        """How the program runs it, what is left of it by `engine`."""
+        if not self.splits:
+            return engine(self.loop)
+        return surrounded(self.loop, engine, self.steps, self.passes)
 
 
 def native(platform: str, loop: Loop) -> Callable[..., Sequence[Any]]:

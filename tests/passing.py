@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import Any
 
@@ -71,6 +72,11 @@ def splits_of(loop: Loop, *passes: Pass) -> list[Split]:
 
 def core_of(splits: list[Split]) -> Loop:
     return splits[-1].loop
+
+
+def notes_of(split: Split) -> list[str]:
+    """What a pass says it did, with every line number as 0."""
+    return [re.sub(r"(\.py):\d+", r"\1:0", note) for note in split.notes]
 
 
 def shown(closed: Any) -> list[str]:

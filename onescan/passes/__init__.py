@@ -5,9 +5,14 @@ summed must not be computed for each step before it is; `simplify` comes before 
 others to show them less, and after them to drop what nobody reads any more.
 """
 
+from functools import partial
+
 from onescan.passes.accumulate import accumulate
 from onescan.passes.hoist import hoist
 from onescan.passes.simplify import simplify
 from onescan.passes.sink import sink
 
+#: for a loop that becomes a kernel
 PASSES = (simplify, accumulate, hoist, sink, simplify)
+#: for a loop that XLA runs, for which every accumulator is work
+XLA_PASSES = (simplify, partial(accumulate, reductions=True), hoist, sink, simplify)

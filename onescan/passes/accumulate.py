@@ -5,27 +5,31 @@ In goes a loop; out comes one without the carries whose only use is
 ``c + sum_t g_t``, computed after the loop.  The body never reads such a carry
 otherwise, so no other value changes.  Addition is associative and commutative but
 for rounding, so the sum may be taken in any order and the direction of the loop
-does not matter.  The same holds for ``max`` and ``min``, exactly.
+does not matter.  The same holds for the other kinds of accumulators, such as
+``max`` and ``logaddexp`` (`onescan.passes.links`).
 
 Where g_t is a product of two values of the step, the sum over time is one matrix
 product over time and batch (`onescan.passes.totals`), which is what makes the
 gradient of a recurrent network fast.  An accumulator is taken out when that saves
 the loop far more work than what it must now leave behind costs, or when without
 it the steps fall apart into independent lanes.
+
+An accumulator of values as they are, neither products nor sums of more, costs a
+kernel next to nothing, less than reading all steps again would.  XLA's loops are
+helped by taking those out too (`reductions`), a logaddexp above all.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-import jax.numpy as jnp
 from jax.extend.core import JaxprEqn, Literal, Var
 
 from onescan import compat
 from onescan.loop import Loop, nbytes
+from onescan.passes.links import LOGADDEXP, REDUCTIONS, Link, Uses, link_from
 from onescan.passes.overtime import over_time
 from onescan.passes.split import Parts, Split, Values, parts_of, rebuilt, variables
 from onescan.passes.totals import Totals
@@ -34,8 +38,8 @@ from onescan.plan.lanes import lane_axes
 
 #: times as many independent lanes that make an accumulator worth taking out
 MORE_LANES = 8
-
-KINDS = {"add": "sum", "add_any": "sum", "sub": "sum", "max": "max", "min": "min"}
+#: what makes less of its operands, and is left out when a sum over time is taken
+SHRINKING = ("dot_general", "reduce_sum")
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,26 +47,32 @@ class Accumulator:
     """A carry that only collects: ``c = add(add(c, g1), g2)``."""
 
     place: int  # among the carries
-    kind: str  # sum, max or min
-    chain: tuple[JaxprEqn, ...]  # the equations from the old carry to the new
-    terms: tuple[Any, ...]  # what each of them adds
+    kind: str  # of all its links
+    chain: tuple[Link, ...]  # from the old value to the new
+
+    @property
+    def terms(self) -> list[Any]:
+        return [link.term for link in self.chain]
+
+    @property
+    def eqns(self) -> list[JaxprEqn]:
+        return [eqn for link in self.chain for eqn in link.eqns]
 
     def final(self, init: Any, totals: list[Any]) -> Any:
         """The last value of the carry."""
-        for eqn, term, total in zip(self.chain, self.terms, totals, strict=True):
-            given = [total if v is term else init for v in eqn.invars]
-            init = compat.bind(eqn, given)[0]
+        for link, total in zip(self.chain, totals, strict=True):
+            init = link.combine(init, total)
         return init
 
 
-def accumulate(loop: Loop) -> Split | None:
+def accumulate(loop: Loop, reductions: bool = False) -> Split | None:
     """Take out the accumulators that are worth it."""
     parts = parts_of(loop)
     found = _accumulators(parts)
     if not found:
         return None
     totals = Totals(parts, parts.ys)
-    taken = _worthwhile(found, totals)
+    taken = _worthwhile(found, totals, reductions)
     taken += _blocking(loop, parts, found, taken, totals)
     if not taken:
         return None
@@ -86,7 +96,7 @@ def accumulate(loop: Loop) -> Split | None:
             if a.kind == "sum":
                 return total(term)
             (rows,) = over_time(parts.eqns, fixed, stacked, [term], loop.length)
-            return (jnp.max if a.kind == "max" else jnp.min)(rows, axis=0)
+            return REDUCTIONS[a.kind](rows)
 
         for a in taken:
             collected = [reduced(a, term) for term in a.terms]
@@ -99,15 +109,16 @@ def accumulate(loop: Loop) -> Split | None:
         return [*consts, *(carry[i] for i in kept), *xs]
 
     products = {id(e): e for a in taken for t in a.terms for e in totals.products(t)}
-    moved = tuple(products.values())
+    others = [a for a in taken if not _has_product(a, totals)]
+    dear = [eqn for a in others if a.kind == LOGADDEXP for eqn in a.eqns]
     return Split(
         name="accumulate",
         loop=rebuilt(loop, _without(parts, kept, new)),
         before=before,
         after=after,
-        notes=_notes(loop, moved, [a for a in taken if not _has_product(a, totals)]),
+        notes=_notes(loop, tuple(products.values()), others),
         extra=nbytes([v.aval for v in new]),
-        moved=moved,
+        moved=(*products.values(), *dear),
     )
 
 
@@ -125,40 +136,25 @@ def _in_order(parts: Parts, wanted: set[Var]) -> list[Var]:
 
 
 def _accumulators(parts: Parts) -> list[Accumulator]:
-    readers: dict[Var, list[JaxprEqn]] = {}
-    for eqn in parts.eqns:
-        for v in eqn.invars:
-            if isinstance(v, Var):
-                readers.setdefault(v, []).append(eqn)
-    leaving = Counter(v for v in parts.results if isinstance(v, Var))
+    uses = Uses.of(parts)
     found = []
     for place, (old, new) in enumerate(zip(parts.carry, parts.new_carry, strict=True)):
-        chain, terms, v = [], [], old
-        while v is not new:
-            eqn = readers.get(v, [None])[0]
-            if eqn is None or len(readers[v]) > 1 or leaving[v] or not _adds(eqn, v):
-                break
-            chain.append(eqn)
-            terms.append(next(x for x in eqn.invars if x is not v))
-            (v,) = eqn.outvars
-        kinds = {KINDS[eqn.primitive.name] for eqn in chain}
-        ends = v is new and leaving[v] == 1 and v not in readers
+        chain: list[Link] = []
+        v = old
+        while v is not new and (link := link_from(v, uses)):
+            chain.append(link)
+            v = link.new
+        kinds = {link.kind for link in chain}
+        ends = v is new and uses.leaving[v] == 1 and v not in uses.readers
+        terms = tuple(link.term for link in chain)
         if ends and len(kinds) == 1 and not any(isinstance(t, Literal) for t in terms):
-            (kind,) = kinds
-            found.append(Accumulator(place, kind, tuple(chain), tuple(terms)))
+            found.append(Accumulator(place, kinds.pop(), tuple(chain)))
     return found
 
 
-def _adds(eqn: JaxprEqn, v: Any) -> bool:
-    """Whether an equation adds something to `v`."""
-    name = eqn.primitive.name
-    if name not in KINDS or (name == "sub" and eqn.invars[0] is not v):
-        return False
-    result: Any = eqn.outvars[0]
-    return result.aval.shape == v.aval.shape and v.aval.dtype != bool
-
-
-def _worthwhile(found: list[Accumulator], totals: Totals) -> list[Accumulator]:
+def _worthwhile(
+    found: list[Accumulator], totals: Totals, reductions: bool
+) -> list[Accumulator]:
     """Those that save work; what one leaves behind may be what another needs."""
     taken: list[Accumulator] = []
     changed = True
@@ -169,8 +165,9 @@ def _worthwhile(found: list[Accumulator], totals: Totals) -> list[Accumulator]:
                 continue
             missing = _missing(a, totals)
             path = {id(e): e for t in a.terms for e in _path(a, t, totals, missing)}
-            gain = sum(map(operations, [*path.values(), *a.chain]))
-            if pays_to_sum(gain, missing):
+            gain = sum(map(operations, [*path.values(), *a.eqns]))
+            shrinks = any(e.primitive.name in SHRINKING for e in path.values())
+            if (reductions or shrinks) and pays_to_sum(gain, missing):
                 totals.leave(missing)
                 taken.append(a)
                 changed = True
@@ -230,9 +227,15 @@ def _has_product(a: Accumulator, totals: Totals) -> bool:
 def _notes(
     loop: Loop, products: tuple[JaxprEqn, ...], others: list[Accumulator]
 ) -> tuple[str, ...]:
-    end = f"over {loop.length} steps into one each"
-    notes = described("accumulated", products, end)
-    if others:
-        kinds = ", ".join(sorted({a.kind for a in others}))
-        notes.append(f"took {len(others)} accumulators ({kinds}) out of the loop")
+    notes = described(
+        "accumulated", products, f"over {loop.length} steps into one each"
+    )
+    for kind in dict.fromkeys(a.kind for a in others):
+        last = [a.eqns[-1] for a in others if a.kind == kind]
+        places = "; ".join(dict.fromkeys(map(compat.expression_of, last)))
+        what = kind if len(last) == 1 else f"{kind} each"
+        count = "accumulator" if len(last) == 1 else "accumulators"
+        notes.append(
+            f"made {len(last)} {count} ({places}) a {what} over {loop.length} steps"
+        )
     return tuple(notes)

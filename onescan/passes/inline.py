@@ -84,9 +84,12 @@ def _equation(eqn: JaxprEqn, inputs: list[Atom], eqns: list[JaxprEqn]) -> list[A
         return inputs
     if name in CALLS and CALLS[name] in eqn.params:
         called = eqn.params[CALLS[name]]
-        if isinstance(called, ClosedJaxpr):
-            return _emit(called.jaxpr, called.consts, inputs, eqns)
-        return _emit(called, (), inputs, eqns)
+        if not isinstance(called, ClosedJaxpr):
+            called = ClosedJaxpr(called, ())
+        first = len(eqns)
+        results = _emit(called.jaxpr, called.consts, inputs, eqns)
+        eqns[first:] = [compat.placed(inner, eqn) for inner in eqns[first:]]
+        return results
     if name == "platform_index":
         return [_index_of_platform(eqn)]
     if name == jp.cond_p.name and isinstance(inputs[0], Literal):
