@@ -175,6 +175,8 @@ def writing(pool: Pool) -> Proposal | None:
     place = "{1} % 3" if pool.chance(0.3) else "{1}"
     update = "{2}" if u else "1"
     args = (x, i, u) if u else (x, i)
+    if name == "multiply" and pool.mode == "grad" and i.shape:
+        name = "add"  # JAX has no gradient for products at places that may repeat
     if name == "set" and len(i.shape) == 1 and mode != "'drop'":
         name = "max"  # which of several writes to one place wins is open
     size = max(x.bound, u.bound if u else 1)
