@@ -14,7 +14,8 @@ from typing import Any
 
 from jax.extend.core import JaxprEqn
 
-from onescan import switches
+from onescan import compat, switches
+from onescan.emit.gpu import build as build_for_gpu
 from onescan.emit.kernel import build
 from onescan.emit.support import require_supported
 from onescan.loop import LeaveToXla, Loop
@@ -23,9 +24,11 @@ from onescan.passes.inline import inline
 from onescan.passes.split import Pass, Split, improved
 from onescan.passes.worth import keeps_busy
 from onescan.plan.choose import Machine, choose
+from onescan.plan.gpu import Chip
+from onescan.plan.gpu import choose as choose_on_gpu
 from onescan.plan.plan import Plan
 from onescan.plan.profit import require_profit
-from onescan.runtime import compiler
+from onescan.runtime import compiler, gpu
 from onescan.runtime.cpu import Kernel, lowering, register
 from onescan.surround import Engine, Lower, chunk_of, stock, surrounded
 
@@ -110,13 +113,29 @@ class Smaller:
 
 def native(platform: str, loop: Loop) -> Callable[..., Sequence[Any]]:
     """The loop as one kernel, and how the program calls it."""
-    if platform != "cpu":
+    if platform not in ("cpu", "cuda"):
         raise LeaveToXla(f"there is no native engine for {platform} yet")
     require_supported(loop)
     if switches.current().engine != "native":
         require_profit(loop)
+    if platform == "cuda":
+        plan = choose_on_gpu(loop, chip())
+        layouts = _layouts(plan)
+        return gpu.lowering(gpu_kernel_of(plan, chip()), *layouts)
     plan = choose(loop, host())
     return call_of(plan, register(kernel_of(plan)))
+
+
+def gpu_kernel_of(plan: Plan, chip: Chip) -> gpu.Kernel:
+    """A loop planned for a GPU as a kernel, ready to be compiled."""
+    assert plan.grid is not None
+    per_block = 1 if plan.grid.together else plan.grid.threads
+    return gpu.Kernel(
+        module=build_for_gpu(plan, chip.capability),
+        capability=chip.capability,
+        blocks=-(-plan.tiles // per_block),
+        threads=plan.grid.threads,
+    )
 
 
 def kernel_of(plan: Plan) -> Kernel:
@@ -134,9 +153,20 @@ def kernel_of(plan: Plan) -> Kernel:
 
 def call_of(plan: Plan, target: str) -> Callable[..., Sequence[Any]]:
     """How the program calls a registered kernel, in the layouts it wants."""
+    return lowering(target, *_layouts(plan))
+
+
+def _layouts(plan: Plan) -> tuple[list[Any], list[Any]]:
+    """Orders of dimensions, minor to major, of the operands and of the results."""
     count = len(plan.loop.body.in_avals)
     layouts = [order[::-1] for order in plan.layouts]
-    return lowering(target, layouts[:count], layouts[count:])
+    return layouts[:count], layouts[count:]
+
+
+@cache
+def chip() -> Chip:
+    """The GPU of this process."""
+    return Chip(*compat.gpu())
 
 
 @cache

@@ -89,6 +89,7 @@ class Memory:
     offset: int | ty.Value = 0
     align: int = 1
     group: int = 1
+    fixed: bool = False  # a kernel never writes it, and may be told so
 
     def within(self, b: ty.Builder, position: Index) -> Memory:
         """What lies at a position of the first dimension."""
@@ -172,6 +173,8 @@ class Memory:
             kind = ty.with_width(element, width)
             address = self._address(b, position)
             value = b.load(address, typ=kind, align=self._alignment(position))
+            if self.fixed:
+                value.set_metadata("invariant.load", b.module.add_metadata([]))
         return ty.from_memory(b, value, self.dtype)
 
     def _load_group(

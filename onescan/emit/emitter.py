@@ -35,6 +35,12 @@ CHEAP = 1
 class Emitter:
     """One kernel function under construction."""
 
+    unroll, unrolled_operations, unrolled_in_all = (
+        UNROLL,
+        UNROLLED_OPERATIONS,
+        UNROLLED_IN_ALL,
+    )
+
     def __init__(self, plan: Plan, function: ir.Function) -> None:
         self.plan = plan
         self.function = function
@@ -63,7 +69,7 @@ class Emitter:
         done = self.function.append_basic_block("done")
         again = b.icmp_signed("<", following, ir.Constant(ty.I64, count))
         branch = b.cbranch(again, head, done)
-        if unroll:
+        if unroll and self.plan.grid is None:
             branch.set_metadata("llvm.loop", self._unroll_hint(unroll))
         b.position_at_end(done)
 
@@ -84,8 +90,8 @@ class Emitter:
         `cost` is how many operations the body is, roughly.
         """
         counts = tuple(counts)
-        few = min(UNROLL, max(1, UNROLLED_OPERATIONS // max(cost, 1)))
-        if self.unrolled > UNROLLED_IN_ALL:
+        few = min(self.unroll, max(1, self.unrolled_operations // max(cost, 1)))
+        if self.unrolled > self.unrolled_in_all:
             few = min(few, 2)
         if prod(counts) <= few:
             self.unrolled += prod(counts) * cost

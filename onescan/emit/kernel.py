@@ -12,7 +12,7 @@ first cache.  A carry too large for the stack lives in its result buffer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,8 @@ from onescan.plan.plan import Lane, Plan
 RESIDENT = 1 << 16
 #: bytes of values that one tile may hold on the stack
 LARGEST = 1 << 19
+
+OneStep = Callable[[ty.Value, dict[Any, Array]], None]
 
 
 def build(plan: Plan) -> ir.Module:
@@ -113,12 +115,12 @@ class Tile:
         for here in self._blocks(starts):
             for var, cell in self._here(rows, here).items():
                 e.put(cell, self._whole(self._init_of(var)))
-        with e.loop(loop.length, unroll=1) as step:
-            t: ty.Value = step
-            if loop.reverse:
-                t = e.b.sub(ir.Constant(ty.I64, loop.length - 1), step)
+
+
+        def one_step(step: ty.Value, loaded: dict[Any, Array]) -> None:
+            t = self._time(step)
             e.bases = dict(starts)
-            known = self._run(self.common, cells, {}, t)
+            known = self._run(self.common, cells, loaded, t)
             known = {var: e.once(array) for var, array in known.items()}
             for here in self._blocks(starts):
                 block = self._here(rows, here)
@@ -126,6 +128,8 @@ class Tile:
                 self._finish(self.laned, block, values, t)
             e.bases = dict(starts)
             self._finish(self.common, cells, known, t)
+
+        self._over_time(one_step)
         for var, cell in cells.items():
             self._deliver(var, cell)
         for here in self._blocks(starts):
@@ -133,6 +137,19 @@ class Tile:
                 self._deliver(var, cell)
         e.b.ret_void()
         e.entry.branch(e.function.blocks[1])
+
+    # time
+
+    def _over_time(self, one_step: OneStep) -> None:
+        """Run every step; a step may be handed those of its xs that are loaded."""
+        with self.e.loop(self.loop.length, unroll=1) as step:
+            one_step(step, {})
+
+    def _time(self, step: ty.Value) -> ty.Value:
+        """Where the xs and ys of a step stand."""
+        if not self.loop.reverse:
+            return step
+        return self.e.b.sub(ir.Constant(ty.I64, self.loop.length - 1), step)
 
     # carries
 
@@ -274,6 +291,7 @@ class Tile:
             tuple(strides),
             offset,  # type: ignore[arg-type]
             group=group,
+            fixed=self.plan.grid is not None and i < self.num_in,
         )
 
     def _is_stacked(self, i: int) -> bool:

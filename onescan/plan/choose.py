@@ -16,7 +16,7 @@ from jax.extend.core import Var
 
 from onescan.loop import Loop, nbytes
 from onescan.plan.lanes import lane_axes
-from onescan.plan.plan import Lane, Plan
+from onescan.plan.plan import Grid, Lane, Plan
 from onescan.plan.tiles import power_below, stacked, tile_shape
 from onescan.plan.work import Work, equations, operand_of, work_of
 
@@ -56,7 +56,7 @@ Axis = dict[Any, tuple[int, ...]]
 
 def choose(loop: Loop, machine: Machine) -> Plan:
     """Lay a loop over the machine."""
-    axes = _merged(lane_axes(loop), loop)
+    axes = merged(lane_axes(loop), loop)
     works = list(work_of(loop.body.jaxpr))
     native = machine.vector_bytes // 4
     alone, _ = _cheapest(loop, works, axes, native, helpers=1)
@@ -101,7 +101,7 @@ def _size(axis: Axis) -> int:
     return var.aval.shape[dim]
 
 
-def _merged(axes: list[Axis], loop: Loop) -> list[Merged]:
+def merged(axes: list[Axis], loop: Loop) -> list[Merged]:
     """Join lane axes that are neighbours in every value that has either."""
     counted = _counted(loop.body.jaxpr)
     groups = [Merged((axis,), (_size(axis),)) for axis in axes]
@@ -206,10 +206,10 @@ def _lane_plan(
     for group in axes:
         if group is axis:
             lane = Lane(group.size, shape.extent, True, shape.blocks)
-            _assign(lane_of, lanes, group, lane)
+            assign(lane_of, lanes, group, lane)
         elif group.size > FEW:  # fewer positions stay with their lane, unrolled
-            _assign(lane_of, lanes, group, Lane(group.size, 1, False))
-    return _finish(loop, lanes, lane_of, 1, threads)
+            assign(lane_of, lanes, group, Lane(group.size, 1, False))
+    return finished(loop, lanes, lane_of, 1, threads)
 
 
 def _inner_plan(
@@ -223,9 +223,9 @@ def _inner_plan(
     lane_of: dict[Var, dict[int, Lane]] = {}
     if threads and (group := _cut(works, axes, machine.cores)):
         lane = Lane(group.size, group.size // machine.cores, False)
-        _assign(lane_of, lanes, group, lane)
+        assign(lane_of, lanes, group, lane)
     width = machine.vector_bytes // 4
-    return _finish(loop, lanes, lane_of, width, threads)
+    return finished(loop, lanes, lane_of, width, threads)
 
 
 def _cut(works: list[Work], axes: list[Merged], pieces: int) -> Merged | None:
@@ -251,7 +251,7 @@ def _carries(loop: Loop) -> list[Any]:
     return invars[loop.num_consts : loop.num_consts + loop.num_carry]
 
 
-def _assign(
+def assign(
     lane_of: dict[Var, dict[int, Lane]], lanes: list[Lane], group: Merged, lane: Lane
 ) -> None:
     """Lay a merged axis along one lane: its outer dimensions are folded in."""
@@ -266,14 +266,16 @@ def _assign(
         lane_of.setdefault(var, {})[dim] = lane
 
 
-def _finish(
+def finished(
     loop: Loop,
     lanes: list[Lane],
     lane_of: dict[Var, dict[int, Lane]],
     width: int,
     threads: bool,
+    grid: Grid | None = None,
 ) -> Plan:
-    plan = Plan(loop, tuple(lanes), lane_of, width)
+    """The plan, with the layouts its buffers are wanted in."""
+    plan = Plan(loop, tuple(lanes), lane_of, width, grid=grid)
     jaxpr = loop.body.jaxpr
     fixed = loop.num_consts + loop.num_carry
     results = [*_carries(loop), *jaxpr.outvars[loop.num_carry :]]
@@ -292,6 +294,7 @@ def _finish(
         tuple(layouts),
         threads=threads and several,
         grain=1,
+        grid=grid,
     )
 
 

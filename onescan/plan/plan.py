@@ -31,6 +31,14 @@ class Lane:
         return -(-self.size // (self.extent * self.blocks))
 
 
+@dataclass(frozen=True)
+class Grid:
+    """How tiles lie over a GPU: one for each thread, or one for each block of them."""
+
+    threads: int  # of a block
+    together: bool  # whether the threads of a block share a tile
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
     loop: Loop
@@ -40,6 +48,7 @@ class Plan:
     layouts: tuple[tuple[int, ...], ...] = ()  # of operands, then results: minor last
     threads: bool = False
     grain: int = 1
+    grid: Grid | None = None  # on a GPU
 
     @property
     def tiles(self) -> int:

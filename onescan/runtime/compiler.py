@@ -80,14 +80,16 @@ def _linker() -> Any:
 
 
 @contextmanager
-def optimised(text: str, level: int = DEFAULT_LEVEL) -> Iterator[Any]:
+def optimised(
+    text: str, level: int = DEFAULT_LEVEL, machine: Any = None
+) -> Iterator[Any]:
     """The module of this text, verified and optimised, while the context lasts."""
     with (
         closing(binding.create_context()) as context,
         closing(_checked(binding.parse_assembly, text, context)) as module,
     ):
         _checked(module.verify)
-        optimise(module, level)
+        optimise(module, level, machine)
         yield module
 
 
@@ -98,7 +100,7 @@ def _checked(step: Callable[..., Any], *args: Any) -> Any:
         raise CompilerError(f"LLVM refused the code of a kernel: {error}") from error
 
 
-def optimise(module: Any, level: int = DEFAULT_LEVEL) -> None:
+def optimise(module: Any, level: int = DEFAULT_LEVEL, machine: Any = None) -> None:
     """Make the code of a parsed module good, in place; `level` is 0 to 3 as in ``-O``.
 
     Calls of functions marked ``alwaysinline`` are inlined.  Then each function goes
@@ -109,10 +111,11 @@ def optimise(module: Any, level: int = DEFAULT_LEVEL) -> None:
     """
     if level == 0:
         return
-    _run(_inlining, module, level)
+    machine = machine or _target_machine()
+    _run(_inlining, module, level, machine)
     for function in module.functions:
         if not function.is_declaration:
-            _run(binding.PassBuilder.getFunctionPassManager, function, level)
+            _run(binding.PassBuilder.getFunctionPassManager, function, level, machine)
 
 
 def _inlining(_: Any) -> Any:
@@ -124,14 +127,16 @@ def _inlining(_: Any) -> Any:
     return passes
 
 
-def _run(pipeline: Callable[[Any], Any], unit: Any, level: int) -> None:
+def _run(
+    pipeline: Callable[[Any], Any], unit: Any, level: int, machine: Any
+) -> None:
     """Run the passes that `pipeline` makes from a builder over a module or function."""
     options = binding.create_pipeline_tuning_options(speed_level=level)
     options.loop_vectorization = False
     options.slp_vectorization = False
     options.loop_unrolling = False
     # A builder keeps pointers into its first run, so it must not see a second one.
-    builder = binding.create_pass_builder(_target_machine(), options)
+    builder = binding.create_pass_builder(machine, options)
     passes = pipeline(builder)
     try:
         passes.run(unit, builder)

@@ -1,0 +1,33 @@
+"""LLVM for NVIDIA GPUs: text of a module in, PTX out."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from llvmlite import binding
+
+from onescan.runtime import compiler
+
+TRIPLE = "nvptx64-nvidia-cuda"
+
+
+@functools.cache
+def _target_machine(capability: int) -> Any:
+    binding.initialize_all_targets()
+    binding.initialize_all_asmprinters()
+    target = binding.Target.from_triple(TRIPLE)
+    return target.create_target_machine(cpu=f"sm_{capability}", opt=3)
+
+
+@functools.cache
+def data_layout(capability: int) -> str:
+    """Sizes and alignments of the types on a GPU, in LLVM's words."""
+    return str(_target_machine(capability).target_data)
+
+
+def ptx(text: str, capability: int) -> str:
+    """The code of a module for GPUs of a compute capability (90 for 9.0)."""
+    machine = _target_machine(capability)
+    with compiler.optimised(text, machine=machine) as module:
+        return machine.emit_assembly(module)
