@@ -130,11 +130,13 @@ def gpu_kernel_of(plan: Plan, chip: Chip) -> gpu.Kernel:
     """A loop planned for a GPU as a kernel, ready to be compiled."""
     assert plan.grid is not None
     per_block = 1 if plan.grid.together else plan.grid.threads
+    module, shared = build_for_gpu(plan, chip.shared)
     return gpu.Kernel(
-        module=build_for_gpu(plan, chip.capability),
+        module=module,
         capability=chip.capability,
         blocks=-(-plan.tiles // per_block),
         threads=plan.grid.threads,
+        shared=shared,
     )
 
 

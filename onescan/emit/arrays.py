@@ -90,6 +90,7 @@ class Memory:
     align: int = 1
     group: int = 1
     fixed: bool = False  # a kernel never writes it, and may be told so
+    steady: bool = False  # and it is the same in every step
 
     def within(self, b: ty.Builder, position: Index) -> Memory:
         """What lies at a position of the first dimension."""
@@ -247,3 +248,4 @@ class Array:
     reads: frozenset[Memory] = field(default_factory=frozenset)
     cost: int = 0  # operations to pull one element
     lanes: tuple[Any, ...] = ()  # for each dimension, the lane axis it is, or None
+    steady: bool = False  # whether it is known to be the same in every step

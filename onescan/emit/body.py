@@ -17,11 +17,15 @@ from jax.extend.core import Jaxpr, Literal, Var
 
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Memory
-from onescan.emit.emitter import CHEAP, Emitter
+from onescan.emit.emitter import Emitter
 from onescan.emit.indexing import SCATTERS
 from onescan.emit.rules import RULES
 from onescan.loop import Equation
+from onescan.plan.work import FREE
+from onescan.primitives import ELEMENTWISE, IDENTITIES
 
+#: what computes each element where it is pulled
+FUSED = ELEMENTWISE | FREE | IDENTITIES
 UPDATES = {"dynamic_update_slice", *SCATTERS}
 
 
@@ -49,15 +53,22 @@ class Body:
         self.last.update({v: len(self.eqns) for v in jaxpr.outvars if _is_var(v)})
         self.now = 0
 
+    def pulled_anew(self, var: Var) -> bool:
+        """Whether everyone who reads a value pulls element by element from it."""
+        readers = (eqn for eqn in self.jaxpr.eqns if var in eqn.invars)
+        return all(eqn.primitive.name in FUSED for eqn in readers)
+
     def run(self) -> list[Array]:
         """Emit every equation; the results may still be lazy."""
         outer, self.e.body = self.e.body, self
         for k, eqn in enumerate(self.eqns):
             self.now = k
             operands = [self.read(v) for v in eqn.invars]
-            results = RULES[eqn.primitive.name](self.e, eqn, operands)
+            name = eqn.primitive.name
+            rule = self.e.special.get(name) or RULES[name]
+            results = rule(self.e, eqn, operands)
             for var, array in zip(eqn.outvars, results, strict=True):
-                if array.memory is None and self.uses[var] > 1 and array.cost > CHEAP:
+                if array.memory is None and self.e.keeps(self, var, array):
                     array = self.e.materialise(array)
                     self.owned.add(array.memory)  # type: ignore[arg-type]
                 self.env[var] = array

@@ -87,7 +87,7 @@ def scan(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
 
 
 def _at_step(e: Emitter, x: Array, var: Any, k: Index) -> Array:
-    return e.lazy(var, lambda index: x.at((k, *index)), [x])
+    return e.lazy(var, lambda index: x.at((k, *index)), [x], moving=True)
 
 
 def _i64(value: int) -> ty.Value:
@@ -109,6 +109,7 @@ def while_(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     (test,) = emit_body(e, cond, [*cond_consts, *cells], set())
     if test.shape:
         test = e.materialise(test)
+    e.sync()
     e.b.cbranch(_any(e, test), inside, done)
     e.b.position_at_end(inside)
     # what is done keeps its values, so a body may not overwrite them
@@ -156,6 +157,7 @@ def cond(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     args = [e.once(a) for a in args]
     branches = eqn.params["branches"]
     results = [e.fresh(v) for v in eqn.outvars]
+    e.sync()
     number: Any = which.at(())
     if ty.is_bool(which.dtype):
         number = e.b.zext(number, ty.I32)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import product
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from llvmlite import ir
@@ -50,6 +50,12 @@ class Emitter:
         self.stack_bytes = 0
         self.unrolled = 0
         self.body: Any = None  # the innermost body being emitted
+
+    #: rules of this kind of kernel, in place of those of the table
+    special: ClassVar[dict[str, Any]] = {}
+
+    def sync(self) -> None:
+        """Let all who work on this tile meet, before all read what one wrote."""
 
     # loops
 
@@ -130,6 +136,17 @@ class Emitter:
         """
         for counts, place in self._segments(shape, lanes, vector):
             self.for_each(counts, lambda index, place=place: body(place(index)), cost)
+
+    def nest_in_order(
+        self,
+        shape: tuple[int, ...],
+        lanes: tuple[Lane | None, ...],
+        body: Callable[[tuple[Index, ...]], None],
+        target: Array,
+        vector: int | None = -1,
+    ) -> None:
+        """As `nest`, where two visits may meet in one place of `target`."""
+        self.nest(shape, lanes, body, vector)
 
     def nest_in_groups(
         self,
@@ -234,9 +251,14 @@ class Emitter:
         operands: Iterable[Array] = (),
         cost: int = 0,
         dtype: Any = None,
+        moving: bool = False,
     ) -> Array:
-        """The value of `var`, computed where it is pulled."""
+        """The value of `var`, computed where it is pulled.
+
+        It is `moving` where `at` uses what this step computed, besides operands.
+        """
         operands = tuple(operands)
+        steady = bool(operands) and not moving and all(a.steady for a in operands)
         return Array(
             shape=self.plan.local_shape(var),
             dtype=np.dtype(var.aval.dtype if dtype is None else dtype),
@@ -244,6 +266,7 @@ class Emitter:
             reads=frozenset().union(*(a.reads for a in operands)),
             cost=cost + sum(a.cost for a in operands),
             lanes=self.plan.local_lanes(var),
+            steady=steady,
         )
 
     def stored(
@@ -260,6 +283,7 @@ class Emitter:
             memory=memory,
             reads=frozenset([memory]),
             lanes=lanes,
+            steady=memory.steady,
         )
 
     def fresh(self, var: Any) -> Array:
@@ -300,6 +324,10 @@ class Emitter:
             memory.store_group(self.b, index, [source.at(place) for place in places])
 
         self.nest(tuple(outer), target.lanes, visit, None, source.cost * len(numbers))
+
+    def keeps(self, body: Any, var: Any, array: Array) -> bool:
+        """Whether a value that could be computed where it is pulled is put away."""
+        return body.uses[var] > 1 and array.cost > CHEAP
 
     def materialise(self, array: Array) -> Array:
         """The same values, standing in memory."""

@@ -53,6 +53,7 @@ def _starts(
     e: Emitter, eqn: Any, starts: list[Array], sizes: Any, position: Any
 ) -> list[Index]:
     shape = eqn.invars[0].aval.shape
+    e.sync()
     return [
         _clamp(e, position(e, start, ()), n - size)
         for start, n, size in zip(starts, shape, sizes, strict=True)
@@ -68,7 +69,7 @@ def dynamic_slice(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     def at(index: tuple[Index, ...]) -> ty.Value:
         return x.at(tuple(add(e.b, i, s) for i, s in zip(index, begin, strict=True)))
 
-    return [e.lazy(out, at, [x])]
+    return [e.lazy(out, at, [x], moving=True)]
 
 
 def dynamic_update_slice(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
@@ -206,7 +207,7 @@ def scatter(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     # two updates may meet in one element, so vectors lie along windows only
     last = len(sizes) - 1
     vector = last if last in numbers.update_window_dims else None
-    e.nest(updates.shape, updates.lanes, visit, vector)
+    e.nest_in_order(updates.shape, updates.lanes, visit, target, vector)
     return [target]
 
 

@@ -13,6 +13,7 @@ first cache.  A carry too large for the stack lives in its result buffer.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -91,6 +92,8 @@ class Tile:
     once a step, before the blocks of lanes; the rest once for each block.
     """
 
+    resident = RESIDENT
+
     def __init__(self, e: Emitter) -> None:
         self.e, self.plan = e, e.plan
         loop, jaxpr = e.plan.loop, e.plan.loop.body.jaxpr
@@ -116,20 +119,7 @@ class Tile:
             for var, cell in self._here(rows, here).items():
                 e.put(cell, self._whole(self._init_of(var)))
 
-
-        def one_step(step: ty.Value, loaded: dict[Any, Array]) -> None:
-            t = self._time(step)
-            e.bases = dict(starts)
-            known = self._run(self.common, cells, loaded, t)
-            known = {var: e.once(array) for var, array in known.items()}
-            for here in self._blocks(starts):
-                block = self._here(rows, here)
-                values = self._run(self.laned, block, {**cells, **known}, t)
-                self._finish(self.laned, block, values, t)
-            e.bases = dict(starts)
-            self._finish(self.common, cells, known, t)
-
-        self._over_time(one_step)
+        self._over_time(partial(self._step, starts, cells, rows))
         for var, cell in cells.items():
             self._deliver(var, cell)
         for here in self._blocks(starts):
@@ -140,8 +130,28 @@ class Tile:
 
     # time
 
+    def _step(
+        self,
+        starts: dict[Any, ty.Value],
+        cells: dict[Any, Array],
+        rows: dict[Any, Memory],
+        step: ty.Value,
+        loaded: dict[Any, Array],
+    ) -> None:
+        """One step; some of its xs may have been loaded."""
+        e, t = self.e, self._time(step)
+        e.bases = dict(starts)
+        known = self._run(self.common, cells, loaded, t)
+        known = {var: e.once(array) for var, array in known.items()}
+        for here in self._blocks(starts):
+            block = self._here(rows, here)
+            values = self._run(self.laned, block, {**cells, **known}, t)
+            self._finish(self.laned, block, values, t)
+        e.bases = dict(starts)
+        self._finish(self.common, cells, known, t)
+
     def _over_time(self, one_step: OneStep) -> None:
-        """Run every step; a step may be handed those of its xs that are loaded."""
+        """Run every step."""
         with self.e.loop(self.loop.length, unroll=1) as step:
             one_step(step, {})
 
@@ -168,8 +178,8 @@ class Tile:
                 self._whole(self._init_of(var)),
                 self._whole(self._final_of(var)),
             )
-            resident = _is_resident(self.plan, init)
-            cells[var] = final if resident else self._cell(init)
+            resident = _bytes(init) > self.resident and _is_mine(self.plan, init)
+            cells[var] = final if resident else self._cell(init, var)
             self.e.put(cells[var], init)
         return cells
 
@@ -192,7 +202,7 @@ class Tile:
             cells[var] = e.stored(here, shape, lanes)
         return cells
 
-    def _cell(self, like: Array) -> Array:
+    def _cell(self, like: Array, var: Any) -> Array:
         memory = self.e.scratch(like.shape, like.lanes, like.dtype)
         return self.e.stored(memory, like.shape, like.lanes)
 
@@ -292,6 +302,7 @@ class Tile:
             offset,  # type: ignore[arg-type]
             group=group,
             fixed=self.plan.grid is not None and i < self.num_in,
+            steady=i < self.loop.num_consts,
         )
 
     def _is_stacked(self, i: int) -> bool:
@@ -310,15 +321,17 @@ class Tile:
         return self.e.stored(here, shape, lanes)
 
 
-def _is_resident(plan: Plan, carry: Array) -> bool:
-    """Whether a carry lives in its result buffer, which no other tile writes."""
-    size = int(np.prod(carry.shape)) * carry.dtype.itemsize
-    mine = all(
+def _bytes(array: Array) -> int:
+    return int(np.prod(array.shape)) * array.dtype.itemsize
+
+
+def _is_mine(plan: Plan, carry: Array) -> bool:
+    """Whether no other tile writes what a tile writes of this carry's result."""
+    return all(
         lane in carry.lanes and lane.size % lane.extent == 0
         for lane in plan.lanes
         if lane.tiles > 1
     )
-    return size > RESIDENT and mine
 
 
 def _starts(e: Emitter, tile: ty.Value) -> dict[Any, ty.Value]:
@@ -328,7 +341,8 @@ def _starts(e: Emitter, tile: ty.Value) -> dict[Any, ty.Value]:
         count = ir.Constant(ty.I64, lane.tiles)
         number = b.urem(tile, count) if lane.tiles > 1 else ir.Constant(ty.I64, 0)
         tile = b.udiv(tile, count) if lane.tiles > 1 else tile
-        starts[lane] = b.mul(number, ir.Constant(ty.I64, lane.extent * lane.blocks))
+        start = b.mul(number, ir.Constant(ty.I64, lane.extent * lane.blocks))
+        starts[lane] = start if lane.vector else _inside(e, start, lane)
     return starts
 
 

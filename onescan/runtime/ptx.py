@@ -20,14 +20,12 @@ def _target_machine(capability: int) -> Any:
     return target.create_target_machine(cpu=f"sm_{capability}", opt=3)
 
 
-@functools.cache
-def data_layout(capability: int) -> str:
-    """Sizes and alignments of the types on a GPU, in LLVM's words."""
-    return str(_target_machine(capability).target_data)
-
-
 def ptx(text: str, capability: int) -> str:
     """The code of a module for GPUs of a compute capability (90 for 9.0)."""
     machine = _target_machine(capability)
-    with compiler.optimised(text, machine=machine) as module:
+    header = f'target triple = "{TRIPLE}"\n'
+    header += f'target datalayout = "{machine.target_data}"\n'
+    lines = text.splitlines()
+    body = "\n".join(line for line in lines if not line.startswith("target "))
+    with compiler.optimised(header + body, machine=machine) as module:
         return machine.emit_assembly(module)

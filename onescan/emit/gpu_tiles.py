@@ -1,0 +1,293 @@
+"""The time loop of a tile on a GPU: the xs of coming steps are loaded ahead.
+
+A GPU hides the latency of memory behind other threads, and a loop with few lanes has
+few of them.  So the loads of xs, which depend on nothing the loop computes, are
+issued long before their numbers are used: a group of steps ahead by a thread that is
+alone, one step ahead by the threads of a block.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from math import prod
+from typing import Any
+
+from jax.extend.core import Var
+from llvmlite import ir
+
+from onescan.emit import block_sums
+from onescan.emit import types as ty
+from onescan.emit.arrays import Array, Index, Memory
+from onescan.emit.block import BlockEmitter, unflattened
+from onescan.emit.body import UPDATES
+from onescan.emit.control import renew
+from onescan.emit.kernel import OneStep, Tile
+from onescan.plan.work import work_of
+
+#: steps of a group, numbers that are loaded ahead for one, and operations in one
+GROUP = 16
+LOADED = 64
+OPERATIONS = 1000
+#: numbers of one x that a thread of a block may load ahead
+EACH = 8
+
+
+class GpuTile(Tile):
+    """What both kinds of tiles have in common."""
+
+    def emit(self) -> None:
+        self.consts: dict[Any, Array] = {}
+        super().emit()
+
+    def _over_time(self, one_step: OneStep) -> None:
+        # once, before the first step: code that runs there may read them
+        consts = self.loop.body.jaxpr.invars[: self.loop.num_consts]
+        self.consts = {var: self._whole(i) for i, var in enumerate(consts)}
+
+    def _argument(self, var: Any, t: ty.Value) -> Array:
+        return self.consts[var] if var in self.consts else super()._argument(var, t)
+
+    def _room(self, i: int, *steps: int) -> Memory:
+        var = self.variables[i]
+        shape = (*steps, *self.plan.local_shape(var))
+        lanes = (*[None] * len(steps), *self.plan.local_lanes(var))
+        return self.e.scratch(shape, lanes, var.aval.dtype)
+
+    def _held(self, i: int, room: Memory) -> Array:
+        var = self.variables[i]
+        shape, lanes = self.plan.local_shape(var), self.plan.local_lanes(var)
+        return self.e.stored(room, shape, lanes)
+
+    def _count(self, i: int) -> int:
+        """Numbers of a buffer in one tile and step."""
+        return prod(self.plan.local_shape(self.variables[i]))
+
+
+class ThreadTile(GpuTile):
+    """A tile that one thread does."""
+
+    resident = 1024
+
+    def _over_time(self, one_step: OneStep) -> None:
+        super()._over_time(one_step)
+        e, length = self.e, self.loop.length
+        ahead = [
+            i for i in range(self.fixed, self.num_in) if self._count(i) <= LOADED // 4
+        ]
+        steps = self._group(sum(map(self._count, ahead)))
+        if steps == 1:
+            Tile._over_time(self, one_step)
+            return
+        chunks, rest = divmod(length, steps)
+        held = {i: self._room(i, steps) for i in ahead}
+        for i in ahead:
+            self._store(held[i], self._loads(i, ir.Constant(ty.I64, 0), steps))
+        with e.loop(chunks) as chunk:
+            first = e.b.mul(chunk, ir.Constant(ty.I64, steps))
+            last = ir.Constant(ty.I64, (chunks - 1) * steps)
+            after = e.b.add(first, ir.Constant(ty.I64, steps))
+            after = e.b.select(e.b.icmp_signed("<", after, last), after, last)
+            coming = {i: self._loads(i, after, steps) for i in ahead}
+            for k in range(steps):
+                loaded = {
+                    self.variables[i]: self._held(i, held[i].within(e.b, k))
+                    for i in ahead
+                }
+                one_step(e.b.add(first, ir.Constant(ty.I64, k)), loaded)
+            for i in ahead:
+                self._store(held[i], coming[i])
+        if rest:
+            with e.loop(rest) as step:
+                one_step(e.b.add(step, ir.Constant(ty.I64, chunks * steps)), {})
+
+    def _group(self, numbers: int) -> int:
+        """Steps that are done at a time."""
+        work = sum(w.operations for w in work_of(self.loop.body.jaxpr))
+        work /= max(self.plan.tiles, 1)
+        most = min(LOADED // max(numbers, 1), int(OPERATIONS // max(work, 1)))
+        return max(1, min(GROUP, most, self.loop.length))
+
+    def _places(self, i: int) -> list[tuple[int, ...]]:
+        return list(product(*map(range, self.plan.local_shape(self.variables[i]))))
+
+    def _loads(self, i: int, first: ty.Value, steps: int) -> dict[Any, ty.Value]:
+        e, values = self.e, {}
+        for k in range(steps):
+            here = self._slice(i, self._time(e.b.add(first, ir.Constant(ty.I64, k))))
+            for place in self._places(i):
+                values[(k, *place)] = here.at(place)
+        return values
+
+    def _store(self, room: Memory, values: dict[Any, ty.Value]) -> None:
+        for place, value in values.items():
+            room.store(self.e.b, place, value)
+
+
+class BlockTile(GpuTile):
+    """A tile that the threads of a block do together.
+
+    A carry that is computed anew in every step has two places, read and written in
+    turns, so that no thread overwrites what another still reads; and the results of
+    a step are computed together, element by element.
+    """
+
+    resident = 1 << 15
+    e: BlockEmitter
+
+    def _over_time(self, one_step: OneStep) -> None:
+        super()._over_time(one_step)
+        e, length = self.e, self.loop.length
+        e.special = block_sums.RULES
+        e.prepare = ir.IRBuilder(e.function.append_basic_block("prepare"))
+        e.b.branch(e.prepare.block)
+        start = e.function.append_basic_block("first")
+        e.b.position_at_end(start)
+        limit = EACH * e.threads
+        ahead = [i for i in range(self.fixed, self.num_in) if self._count(i) <= limit]
+        held = {i: self._room(i, *self._turns(self._count(i))) for i in ahead}
+        zero = ir.Constant(ty.I64, 0)
+        self._store(held, {i: self._loads(i, zero) for i in ahead}, zero)
+        with e.loop(length) as step:
+            last = ir.Constant(ty.I64, length - 1)
+            after = e.b.add(step, ir.Constant(ty.I64, 1))
+            inside = e.b.select(e.b.icmp_signed("<", after, last), after, last)
+            coming = {i: self._loads(i, inside) for i in ahead}
+            loaded = {
+                self.variables[i]: self._held(i, self._turn(held[i], step))
+                for i in ahead
+            }
+            one_step(step, loaded)
+            self._store(held, coming, after)
+        e.prepare.branch(start)
+
+    # two places, in turns
+
+    def _turns(self, count: int) -> tuple[int, ...]:
+        return (2,) if count > 1 else (1,)
+
+    def _turn(self, memory: Memory, step: ty.Value) -> Memory:
+        """The place of a step."""
+        b = self.e.b
+        if self.e.is_private(memory):
+            return memory.within(b, 0)
+        return memory.within(b, b.and_(step, ir.Constant(ty.I64, 1)))
+
+    # xs
+
+    def _rounds(self, i: int) -> int:
+        return -(-self._count(i) // self.e.threads)
+
+    def _loads(self, i: int, step: ty.Value) -> list[ty.Value]:
+        """The numbers of a step that this thread brings."""
+        here = self._slice(i, self._time(step))
+        return [here.at(self._place(i, k)) for k in range(self._rounds(i))]
+
+    def _place(self, i: int, k: int) -> tuple[Index, ...]:
+        e, count = self.e, self._count(i)
+        shape = self.plan.local_shape(self.variables[i])
+        if count == 1:
+            return (0,) * len(shape)
+        flat: Any = e.b.add(e.thread, ir.Constant(ty.I64, k * e.threads))
+        if (k + 1) * e.threads > count:  # again the last one
+            last = ir.Constant(ty.I64, count - 1)
+            flat = e.b.select(e.b.icmp_unsigned("<", flat, last), flat, last)
+        return unflattened(e.b, flat, shape)
+
+    def _store(
+        self,
+        held: dict[int, Memory],
+        values: dict[int, list[ty.Value]],
+        step: ty.Value,
+    ) -> None:
+        """Put the numbers of a step where all threads will find them."""
+        for i, room in held.items():
+            here = self._turn(room, step)
+            for k, value in enumerate(values[i]):
+                here.store(self.e.b, self._place(i, k), value)
+
+    # carries
+
+    def _common_cells(self) -> dict[Any, Array]:
+        self.paired: dict[Any, Memory] = {}
+        updated = self._updated()
+        for var in self.carries:
+            shape, lanes = self.plan.local_shape(var), self.plan.local_lanes(var)
+            size = prod(shape) * var.aval.dtype.itemsize
+            if prod(shape) > 1 and var not in updated and size <= self.resident:
+                memory = self.e.scratch((2, *shape), (None, *lanes), var.aval.dtype)
+                self.paired[var] = memory
+        return super()._common_cells()
+
+    def _updated(self) -> set[Any]:
+        """The carries that are changed in place."""
+        jaxpr = self.loop.body.jaxpr
+        made = {v: eqn for eqn in jaxpr.eqns for v in eqn.outvars}
+        return {
+            before
+            for before, after in zip(self.carries, jaxpr.outvars, strict=False)
+            if isinstance(after, Var)
+            and after in made
+            and made[after].primitive.name in UPDATES
+        }
+
+    def _cell(self, like: Array, var: Any) -> Array:
+        if var not in self.paired:
+            return super()._cell(like, var)
+        return self._at(var, ir.Constant(ty.I64, 0))
+
+    def _at(self, var: Any, step: ty.Value) -> Array:
+        """Where a carry stands before a step."""
+        shape, lanes = self.plan.local_shape(var), self.plan.local_lanes(var)
+        return self.e.stored(self._turn(self.paired[var], step), shape, lanes)
+
+    def _deliver(self, var: Any, cell: Array) -> None:
+        if var in self.paired:
+            cell = self._at(var, ir.Constant(ty.I64, self.loop.length))
+        super()._deliver(var, cell)
+
+    # a step
+
+    def _step(
+        self,
+        starts: dict[Any, ty.Value],
+        cells: dict[Any, Array],
+        rows: dict[Any, Memory],
+        step: ty.Value,
+        loaded: dict[Any, Array],
+    ) -> None:
+        t = self._time(step)
+        self.e.bases = dict(starts)
+        now = {var: self._at(var, step) for var in self.paired}
+        outs = self._run(self.common, {**cells, **now}, loaded, t)
+        self._results(cells, outs, step, t)
+
+    def _results(
+        self,
+        cells: dict[Any, Array],
+        outs: dict[Any, Array],
+        step: ty.Value,
+        t: ty.Value,
+    ) -> None:
+        """Write the ys and the next carries, all that have one shape together."""
+        e, num_carry = self.e, self.loop.num_carry
+        outvars = self.loop.body.jaxpr.outvars
+        following = e.b.add(step, ir.Constant(ty.I64, 1))
+        pairs: list[tuple[Array, Array]] = []
+        apart: list[tuple[Array, Array]] = []
+        for before, after in zip(self.carries, outvars, strict=False):
+            value = self._value(after, outs)
+            if before in self.paired:
+                pairs.append((self._at(before, following), value))
+            else:
+                apart.append((cells[before], value))
+        for k, var in enumerate(outvars[num_carry:]):
+            value, here = self._value(var, outs), self._slice(self.first_y + k, t)
+            if all(lane in here.lanes for lane in e.plan.lanes if lane.tiles > 1):
+                pairs.append((here, value))
+            else:
+                with e.one_writer(here.lanes):
+                    e.put(here, value)
+        shapes = dict.fromkeys(target.shape for target, _ in pairs)
+        for shape in shapes:
+            e.put_all([pair for pair in pairs if pair[0].shape == shape])
+        renew(e, [cell for cell, _ in apart], [value for _, value in apart])
