@@ -117,7 +117,7 @@ def native(platform: str, loop: Loop) -> Callable[..., Sequence[Any]]:
         raise LeaveToXla(f"there is no native engine for {platform} yet")
     require_supported(loop)
     if switches.current().engine != "native":
-        require_profit(loop)
+        require_profit(loop, platform)
     if platform == "cuda":
         plan = choose_on_gpu(loop, chip())
         layouts = _layouts(plan)

@@ -17,7 +17,7 @@ import numpy as np
 from llvmlite import ir
 
 from onescan.emit import types as ty
-from onescan.emit.arrays import Array, Index, Memory, add
+from onescan.emit.arrays import Array, Index, Memory, add, scale
 from onescan.emit.emitter import CHEAP, Emitter
 from onescan.plan.plan import Lane, Plan
 
@@ -32,6 +32,8 @@ AGAIN = 300
 #: registers of a block, and those of a thread that are left to all but weights
 REGISTERS = 65536
 OTHERS = 40
+#: bytes of shared memory for weights that registers do not hold
+KEPT = 160 << 10
 
 _TID = "llvm.nvvm.read.ptx.sreg.tid.x"
 _SHARED = 3  # LLVM's number of the address space
@@ -48,6 +50,7 @@ class BlockEmitter(Emitter):
         self.threads = plan.grid.threads
         self.shared_bytes = 0
         self.registers = min(REGISTERS // self.threads, 255) - OTHERS  # for weights
+        self.kept_bytes = 0  # of weights, in shared memory
         self.prepare: Any = None  # where code goes that runs before the first step
         self.apart = False  # whether each thread is doing something of its own
         self.unsettled = False  # whether threads may still read or write shared memory
@@ -245,6 +248,18 @@ class BlockEmitter(Emitter):
 
     # before the first step
 
+    def fits(self, numbers: int) -> bool:
+        """Whether each thread can keep that many more weights."""
+        over = max(0, numbers - max(self.registers, 0))
+        return self.kept_bytes + 4 * over * self.threads <= KEPT
+
+    def in_registers(self, numbers: int) -> int:
+        """How many of that many more weights a thread keeps in registers."""
+        here = min(numbers, max(self.registers, 0))
+        self.registers -= here
+        self.kept_bytes += 4 * (numbers - here) * self.threads
+        return here
+
     @contextmanager
     def beforehand(self) -> Iterator[None]:
         """Code that runs once, before the first step."""
@@ -258,9 +273,7 @@ def function_of(module: ir.Module, name: str, kind: ir.FunctionType) -> ty.Value
     return module.globals.get(name) or ir.Function(module, kind, name)
 
 
-def unflattened(
-    b: ty.Builder, flat: Index, shape: Iterable[int]
-) -> tuple[Index, ...]:
+def unflattened(b: ty.Builder, flat: Index, shape: Iterable[int]) -> tuple[Index, ...]:
     """The index of an element, from its number in row-major order."""
     shape = tuple(shape)
     if isinstance(flat, int):
@@ -282,3 +295,11 @@ def unflattened(
             index.append(b.zext(b.urem(rest, size), ty.I64))
             rest = b.udiv(rest, size)
     return tuple(reversed(index))
+
+
+def flattened(b: ty.Builder, index: tuple[Index, ...], shape: Iterable[int]) -> Index:
+    """The number of an element in row-major order."""
+    flat: Index = 0
+    for i, n in zip(index, shape, strict=True):
+        flat = add(b, scale(b, flat, n), i)
+    return flat

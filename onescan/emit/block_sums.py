@@ -20,13 +20,16 @@ from llvmlite import ir
 
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, add, scale
-from onescan.emit.block import WARP, BlockEmitter, function_of, unflattened
+from onescan.emit.block import WARP, BlockEmitter, flattened, function_of, unflattened
 from onescan.emit.convert import convert, rounded
 from onescan.emit.dot import _multiply_add
 from onescan.emit.reduce import KINDS, Combine
+from onescan.loop import LeaveToXla
 
 #: numbers of a contraction that one load from shared memory brings
 TOGETHER = 4
+#: weights that may be read again in every step
+SMALL = 16384
 #: rows whose sums one thread keeps at a time
 ROWS = 4
 
@@ -100,7 +103,9 @@ def sums(
 
     def one(flat: ty.Value | int) -> None:
         place = unflattened(b, flat, target.shape)
-        total = _part_of(e, target.dtype, sizes, parts, part, start, place, take, combine)
+        total = _part_of(
+            e, target.dtype, sizes, parts, part, start, place, take, combine
+        )
         total = joined(e, total, combine, target.dtype, parts)
         memory.store(b, place, rounded(b, total, target.dtype))
 
@@ -189,17 +194,19 @@ def reduction(e: BlockEmitter, eqn: Any, operands: list[Array]) -> list[Array]:
 
 def dot_general(e: BlockEmitter, eqn: Any, operands: list[Array]) -> list[Array]:
     x, y = map(e.once, operands)
-    target = e.fresh(eqn.outvars[0])
-    if 0 in target.shape:
-        return [target]
+    shape, dtype = e.plan.local_shape(eqn.outvars[0]), eqn.outvars[0].aval.dtype
+    if 0 in shape:
+        return [e.fresh(eqn.outvars[0])]
     (cx, cy), (bx, by) = eqn.params["dimension_numbers"]
     left = Side(x, list(cx), list(bx))
     right = Side(y, list(cy), list(by))
-    if not bx and ty.is_float(target.dtype) and (x.steady or y.steady):
+    if not bx and ty.is_float(dtype) and (x.steady or y.steady):
         weights = y.steady and (not x.steady or prod(y.shape) >= prod(x.shape))
         pair = (right, left) if weights else (left, right)
-        if _Weights(e, target, *pair, swapped=weights).emit():
-            return [target]
+        product = _Weights(e, eqn.outvars[0], *pair, swapped=weights).emit()
+        if product is not None:
+            return [product]
+    target = e.fresh(eqn.outvars[0])
     batch, free = len(bx), len(bx) + len(left.free)
 
     def take(total: ty.Value, place: Place, term: Place) -> ty.Value:
@@ -240,20 +247,24 @@ class Side:
 class _Weights:
     """A product with an operand that is the same in every step.
 
-    Each thread has columns of it, `parts` neighbours share a column: thread `part`
-    has the terms k with (k // TOGETHER) % parts == part.
+    Each thread has some columns of it, and of those one part of the terms; a warp has
+    one part, so that its threads read the same numbers of the other operand.  What
+    the parts add up to is left to who pulls the result.
     """
 
     def __init__(
-        self, e: BlockEmitter, target: Array, fixed: Side, moving: Side, swapped: bool
+        self, e: BlockEmitter, var: Any, fixed: Side, moving: Side, swapped: bool
     ) -> None:
-        self.e, self.target, self.fixed, self.moving = e, target, fixed, moving
+        self.e, self.var, self.fixed, self.moving = e, var, fixed, moving
         self.swapped = swapped  # whether the columns are the last dimensions
+        self.dtype = np.dtype(var.aval.dtype)
         self.columns, self.rows = prod(fixed.shape), prod(moving.shape)
         self.terms = prod(fixed.sizes)
-        self.kind = ty.register_type(target.dtype)
-        options = [1 << k for k in range(6) if (TOGETHER << k) <= self.terms or not k]
-        self.parts = min(options, key=lambda parts: (self._numbers(parts), parts))
+        self.kind = ty.register_type(self.dtype)
+        warps = e.threads // WARP
+        options = [n for n in range(1, warps + 1) if warps % n == 0]
+        options = [n for n in options if n * TOGETHER <= self.terms or n == 1]
+        self.parts = min(options, key=self._cost)
         self.chunks = self._chunks(self.parts)
 
     def _chunks(self, parts: int) -> int:
@@ -264,40 +275,51 @@ class _Weights:
         """Columns of one thread."""
         return -(-self.columns * parts // self.e.threads)
 
-    def _numbers(self, parts: int) -> int:
-        return self._mine(parts) * self._chunks(parts) * TOGETHER
+    def _cost(self, parts: int) -> tuple[int, int]:
+        """Registers, then loads of the other operand and of what parts give."""
+        chunks, mine = self._chunks(parts), self._mine(parts)
+        return mine * chunks * TOGETHER, chunks + parts
 
-    def emit(self) -> bool:
-        """The product, or False where the weights do not fit."""
+    def emit(self) -> Array | None:
+        """The product, or None where the weights do not fit."""
         e = self.e
         words = 2 if self.kind == ty.F64 else 1
-        numbers = self._numbers(self.parts) * words
-        if numbers > e.registers:
-            return False
-        e.registers -= numbers
+        numbers = self._mine(self.parts) * self.chunks * TOGETHER * words
+        if not e.fits(numbers):
+            if self.columns * self.terms > SMALL:
+                raise LeaveToXla(
+                    f"a product's {self.columns * self.terms} weights do not fit into "
+                    "one multiprocessor of the GPU"
+                )
+            return None
         with e.beforehand():
             self._place()
-            weights = self._loaded()
+            weights = self._loaded(e.in_registers(numbers) // words)
+        shape = (self.parts, self.rows, self.columns)
+        memory = e.scratch(shape, (None,) * 3, self.dtype if words == 2 else np.float32)
+        self.sums = memory
         e.sync()
         with e.by_itself():
             whole, left = divmod(self.rows, ROWS)
             _repeat(e, whole, lambda k: self._some(scale(e.b, k, ROWS), ROWS, weights))
             if left:
                 self._some(whole * ROWS, left, weights)
-        return True
+        return self._result()
 
     def _place(self) -> None:
         """Which columns and terms this thread has."""
         e, b = self.e, self.e.b
-        self.part = b.and_(e.thread, ir.Constant(ty.I64, self.parts - 1))
-        bits = self.parts.bit_length() - 1
-        self.group = b.lshr(e.thread, ir.Constant(ty.I64, bits))
         self.groups = e.threads // self.parts
-        self.first = b.mul(self.part, ir.Constant(ty.I64, TOGETHER))
+        size = ir.Constant(ty.I32, self.groups)
+        thread = b.trunc(e.thread, ty.I32)
+        self.part = b.zext(b.udiv(thread, size), ty.I64)
+        group = b.zext(b.urem(thread, size), ty.I64)
+        length = ir.Constant(ty.I64, self.chunks * TOGETHER)
+        self.first = b.mul(self.part, length)
         self.mine = []
         last = ir.Constant(ty.I64, self.columns - 1)
         for j in range(self._mine(self.parts)):
-            column: Any = b.add(self.group, ir.Constant(ty.I64, j * self.groups))
+            column: Any = b.add(group, ir.Constant(ty.I64, j * self.groups))
             if (j + 1) * self.groups > self.columns:  # again the last one
                 below = b.icmp_unsigned("<", column, last)
                 column = b.select(below, column, last)
@@ -305,73 +327,118 @@ class _Weights:
 
     def _term(self, chunk: int, r: int) -> tuple[Index, ty.Value | None] | None:
         """Term r of a chunk and whether there is one, where that is not certain."""
-        offset = chunk * TOGETHER * self.parts + r
+        offset, b = chunk * TOGETHER + r, self.e.b
         if self.parts == 1:
             return (offset, None) if offset < self.terms else None
-        k = add(self.e.b, self.first, offset)
-        if offset + (self.parts - 1) * TOGETHER < self.terms:
+        k = add(b, self.first, offset)
+        if offset + (self.parts - 1) * self.chunks * TOGETHER < self.terms:
             return k, None
         last = ir.Constant(ty.I64, self.terms - 1)
-        inside = self.e.b.icmp_unsigned("<=", k, last)
-        return self.e.b.select(inside, k, last), inside
+        inside = b.icmp_unsigned("<=", k, last)
+        return b.select(inside, k, last), inside
 
     def _pull(self, side: Side, free: Index, term: Any) -> ty.Value:
         b = self.e.b
         place = unflattened(b, free, side.shape)
         index = unflattened(b, term[0], side.sizes)
         value = side.at((), place, index)
-        value = convert(b, value, side.array.dtype, self.target.dtype)
+        value = convert(b, value, side.array.dtype, self.dtype)
         if term[1] is None:
             return value
         return b.select(term[1], value, ir.Constant(self.kind, None))
 
-    def _loaded(self) -> dict[tuple[int, int, int], ty.Value]:
-        weights = {}
-        for j, column in enumerate(self.mine):
-            for chunk in range(self.chunks):
-                for r in range(TOGETHER):
-                    if term := self._term(chunk, r):
-                        value = self._pull(self.fixed, column, term)
-                        weights[j, chunk, r] = value
+    def _loaded(self, most: int) -> dict[tuple[int, int, int], Weight]:
+        """Every weight of this thread: in a register, or how to read it."""
+        e, weights = self.e, {}
+        room = 0
+        for chunk in range(self.chunks):
+            for j, column in enumerate(self.mine):
+                terms = [self._term(chunk, r) for r in range(TOGETHER)]
+                values = [t and self._pull(self.fixed, column, t) for t in terms]
+                if len(weights) + TOGETHER <= most:
+                    kept: list[Any] = [v and (lambda v=v: v) for v in values]
+                else:
+                    memory = e.scratch(
+                        (e.threads, TOGETHER), (None, None), self._kept_as()
+                    )
+                    room += 1
+                    for r, value in enumerate(values):
+                        if value is not None:
+                            memory.store(e.b, (e.thread, r), value)
+                    kept = [
+                        v
+                        and (lambda r=r, memory=memory: memory.load(e.b, (e.thread, r)))
+                        for r, v in enumerate(values)
+                    ]
+                for r, weight in enumerate(kept):
+                    if weight is not None:
+                        weights[j, chunk, r] = weight
         return weights
 
-    def _some(self, first: Index, count: int, weights: dict[Any, ty.Value]) -> None:
+    def _kept_as(self) -> Any:
+        return np.float64 if self.kind == ty.F64 else np.float32
+
+    def _some(self, first: Index, count: int, weights: dict[Any, Weight]) -> None:
         """The sums of a few rows."""
-        e, b, dtype = self.e, self.e.b, self.target.dtype
+        b = self.e.b
         combine = KINDS["reduce_sum"][0]
         turns = TOGETHER if count * len(self.mine) < 4 else 1
         rows = [add(b, first, k) for k in range(count)]
         totals: dict[Any, ty.Value] = {}
         for chunk in range(self.chunks):
             terms = [self._term(chunk, r) for r in range(TOGETHER)]
+            known = {
+                (j, r): weights[j, chunk, r]()
+                for j in range(len(self.mine))
+                for r in range(TOGETHER)
+                if (j, chunk, r) in weights
+            }
             for i, row in enumerate(rows):
                 values = [t and self._pull(self.moving, row, t) for t in terms]
-                for j in range(len(self.mine)):
-                    for r, value in enumerate(values):
-                        if value is None:
-                            continue
-                        key, weight = (i, j, r % turns), weights[j, chunk, r]
-                        held = totals.get(key, ir.Constant(self.kind, None))
-                        totals[key] = _multiply_add(b, dtype, weight, value, held)
+                for (j, r), weight in known.items():
+                    key = (i, j, r % turns)
+                    held = totals.get(key, ir.Constant(self.kind, None))
+                    totals[key] = _multiply_add(b, self.dtype, weight, values[r], held)
         for i, row in enumerate(rows):
             for j, column in enumerate(self.mine):
                 found = [totals[i, j, r] for r in range(turns) if (i, j, r) in totals]
                 total = found[0]
                 for other in found[1:]:
-                    total = combine(b, dtype, total, other)
-                total = joined(e, total, combine, dtype, self.parts)
-                self._store(row, j, column, total)
+                    total = combine(b, self.dtype, total, other)
+                self.sums.store(b, (self.part, row, column), total)
 
-    def _store(self, row: Index, j: int, column: ty.Value, total: ty.Value) -> None:
-        b = self.e.b
-        memory: Any = self.target.memory
-        places = (
-            unflattened(b, row, self.moving.shape),
-            unflattened(b, column, self.fixed.shape),
+    def _result(self) -> Array:
+        """The sums of the parts, added where they are pulled."""
+        e, memory, split = self.e, self.sums, len(self.moving.free)
+        combine = KINDS["reduce_sum"][0]
+        if not self.swapped:
+            split = len(self.fixed.free)
+
+        def at(index: Place) -> ty.Value:
+            b = e.b
+            first, second = index[:split], index[split:]
+            free = (first, second) if self.swapped else (second, first)
+            row = flattened(b, free[0], self.moving.shape)
+            column = flattened(b, free[1], self.fixed.shape)
+            total = memory.load(b, (0, row, column))
+            for part in range(1, self.parts):
+                total = combine(
+                    b, self.dtype, total, memory.load(b, (part, row, column))
+                )
+            return rounded(b, total, self.dtype)
+
+        shape = e.plan.local_shape(self.var)
+        return Array(
+            shape=shape,
+            dtype=self.dtype,
+            at=at,
+            reads=frozenset([memory]),
+            cost=2 * self.parts,
+            lanes=e.plan.local_lanes(self.var),
         )
-        place = sum(places if self.swapped else places[::-1], ())
-        # neighbours that share a column store the same number in the same place
-        memory.store(b, place, rounded(b, total, self.target.dtype))
+
+
+Weight = Callable[[], ty.Value]
 
 
 RULES = {**dict.fromkeys(KINDS, reduction), "dot_general": dot_general}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import product
 from math import prod
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from llvmlite import ir
@@ -52,7 +52,7 @@ class Emitter:
         self.body: Any = None  # the innermost body being emitted
 
     #: rules of this kind of kernel, in place of those of the table
-    special: ClassVar[dict[str, Any]] = {}
+    special: dict[str, Any] = {}  # noqa: RUF012, nobody changes it
 
     def sync(self) -> None:
         """Let all who work on this tile meet, before all read what one wrote."""

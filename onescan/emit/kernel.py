@@ -109,7 +109,7 @@ class Tile:
         self.common, self.laned = parts(e.plan)
 
     def emit(self) -> None:
-        e, loop = self.e, self.loop
+        e = self.e
         starts = _starts(e, self.number)
         e.bases = dict(starts)
         cells = self._common_cells()

@@ -1,4 +1,10 @@
-"""How a loop lies over a GPU: a thread for each lane, or a block for each tile."""
+"""How a loop lies over a GPU: a thread for each lane, or a block for each tile.
+
+A thread that has a lane for itself needs nobody: no barriers, and its values stay in
+registers.  That is best while a lane's step is short.  A longer one is spread over
+the threads of a block, which meet at a barrier after each operation; products with
+weights that stay the same want as many threads as keep all weights in registers.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +14,26 @@ from typing import Any
 
 from jax.extend.core import Var
 
-from onescan.loop import Loop
+from onescan.loop import LeaveToXla, Loop
 from onescan.plan.choose import Merged, assign, finished, merged
 from onescan.plan.lanes import lane_axes
 from onescan.plan.plan import Grid, Lane, Plan
 from onescan.plan.work import Work, equations, work_of
 
-#: threads of a block: a warp where there are few lanes, so that they spread out
-FEWEST, MOST = 32, 256
-#: operations of a lane in one step up to which one thread does them, and numbers of
-#: its widest value
-ALONE, WIDEST = 2500, 64
+WARP = 32
+#: threads of a block where each has its own lane
+MOST = 256
+#: operations of a lane's step that one thread does alone, with few lanes and with
+#: more than fill the chip, and numbers that its widest value may have
+ALONE, ALONE_OF_MANY, WIDEST = 1200, 3000, 64
+#: threads that a block can have, and the weights each of them can keep
+SIZES = {32: 200, 64: 200, 128: 200, 256: 200, 384: 130, 512: 88, 768: 45, 1024: 24}
+#: operations that a thread of a block should have in the largest operation of a step
+EACH = 16
+#: lanes that one block does at most
+ROWS = 32
+#: operations of one step of one tile from which XLA's many kernels are as good
+LARGE = 4_000_000
 #: KiB that a block can have for itself, by compute capability
 SHARED = {70: 96, 75: 64, 80: 163, 87: 163, 90: 227, 100: 227, 101: 227, 103: 227}
 
@@ -42,17 +57,20 @@ def choose(loop: Loop, chip: Chip) -> Plan:
     # the axis that lies innermost in most values is the one neighbours differ in
     axes = sorted(axes, key=lambda axis: _innermost(axis, loop))
     works = list(work_of(loop.body.jaxpr))
-    if FORCE == "thread" or (FORCE is None and _alone(loop, works, axes)):
+    if _is_short(loop, works, axes, chip):
         return _thread_plan(loop, axes, chip)
     return _block_plan(loop, works, axes, chip)
 
-FORCE = None
-THREADS = None
-ROWS = None
 
-def _alone(loop: Loop, works: list[Work], axes: list[Merged]) -> bool:
-    """Whether a lane is little enough for one thread."""
-    return _operations(works, axes) <= ALONE and _widest(loop, axes) <= WIDEST
+def _lanes(axes: list[Merged]) -> int:
+    return prod(axis.size for axis in axes)
+
+
+def _is_short(loop: Loop, works: list[Work], axes: list[Merged], chip: Chip) -> bool:
+    """Whether a step of a lane is little enough for one thread."""
+    many = _lanes(axes) >= 128 * chip.cores
+    most = ALONE_OF_MANY if many else ALONE
+    return _operations(works, axes) <= most and _widest(loop, axes) <= WIDEST
 
 
 def _operations(works: list[Work], axes: list[Merged]) -> float:
@@ -66,17 +84,17 @@ def _operations(works: list[Work], axes: list[Merged]) -> float:
 
 
 def _widest(loop: Loop, axes: list[Merged]) -> int:
-    """Numbers of one lane in the widest value of the body."""
-    jaxpr = loop.body.jaxpr
-    made = [v for eqn in equations(jaxpr) for v in eqn.outvars]
-    carries = jaxpr.invars[loop.num_consts : loop.num_consts + loop.num_carry]
-    return max(
-        (
-            prod(v.aval.shape) // prod(a.size for a in axes if a.holds(v))
-            for v in [*carries, *made]
-        ),
-        default=1,
+    """Numbers of one lane in the widest value, but for those changed in place."""
+    values = [
+        v
+        for eqn in equations(loop.body.jaxpr)
+        if not eqn.primitive.name.startswith(("dynamic_update_slice", "scatter"))
+        for v in eqn.outvars
+    ]
+    sizes = (
+        prod(v.aval.shape) // prod(a.size for a in axes if a.holds(v)) for v in values
     )
+    return max(sizes, default=1)
 
 
 def _thread_plan(loop: Loop, axes: list[Merged], chip: Chip) -> Plan:
@@ -84,28 +102,60 @@ def _thread_plan(loop: Loop, axes: list[Merged], chip: Chip) -> Plan:
     lane_of: dict[Var, dict[int, Lane]] = {}
     for axis in axes:
         assign(lane_of, lanes, axis, Lane(axis.size, 1, False))
-    count = prod(axis.size for axis in axes)
-    threads = max(FEWEST, min(MOST, _rounded(count // chip.cores, FEWEST)))
-    return finished(loop, lanes, lane_of, 1, False, Grid(threads, together=False))
+    threads = _rounded(_lanes(axes) // chip.cores, WARP)
+    grid = Grid(max(WARP, min(MOST, threads)), together=False)
+    return finished(loop, lanes, lane_of, 1, False, grid)
 
 
 def _block_plan(loop: Loop, works: list[Work], axes: list[Merged], chip: Chip) -> Plan:
+    rows = min(ROWS, -(-_lanes(axes) // chip.cores))
     lanes: list[Lane] = []
     lane_of: dict[Var, dict[int, Lane]] = {}
-    rows = ROWS or 1
     for k, axis in enumerate(axes):
         extent = rows if k == len(axes) - 1 and len(axis.parts) == 1 else 1
         assign(lane_of, lanes, axis, Lane(axis.size, min(extent, axis.size), False))
-    return finished(loop, lanes, lane_of, 1, False, Grid(THREADS or 256, together=True))
+    per_tile = [w.operations / _lanes(axes) * rows for w in works]
+    if (total := sum(per_tile)) > LARGE:
+        raise LeaveToXla(
+            f"each step has {total / 1e6:.0f} million operations for a block of GPU "
+            "threads, which XLA's own kernels spread better"
+        )
+    threads = _threads(_weights(loop), max(per_tile, default=0.0))
+    return finished(loop, lanes, lane_of, 1, False, Grid(threads, together=True))
+
+
+def _threads(weights: int, largest: float) -> int:
+    """Threads of a block: enough to keep the weights, and for the largest operation."""
+    enough = [n for n, each in SIZES.items() if n * each >= weights]
+    wanted = min(256, max(WARP, 1 << int(largest / EACH).bit_length()))
+    if not enough:  # the rest goes to shared memory
+        return 512
+    return max(enough[0], wanted)
+
+
+def _weights(loop: Loop) -> int:
+    """Numbers of products' operands that are the same in every step."""
+    jaxpr: Any = loop.body.jaxpr
+    steady = set(jaxpr.invars[: loop.num_consts])
+    for eqn in jaxpr.eqns:
+        inputs = [v for v in eqn.invars if isinstance(v, Var)]
+        if inputs and steady.issuperset(inputs):
+            steady.update(eqn.outvars)
+    return sum(
+        prod(v.aval.shape)
+        for eqn in jaxpr.eqns
+        if eqn.primitive.name == "dot_general"
+        for v in eqn.invars
+        if isinstance(v, Var) and v in steady
+    )
 
 
 def _innermost(axis: Any, loop: Loop) -> int:
     """How many numbers of the xs and ys lie along an axis as their last dimension."""
     jaxpr = loop.body.jaxpr
-    streams = [*jaxpr.invars, *jaxpr.outvars]
     return sum(
         prod(v.aval.shape)
-        for v in streams
+        for v in [*jaxpr.invars, *jaxpr.outvars]
         if axis.holds(v) and axis.parts[-1][v][0] == len(v.aval.shape) - 1
     )
 

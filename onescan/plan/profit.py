@@ -13,10 +13,12 @@ from onescan.plan.work import work_of
 LARGE_PRODUCT = 8_000_000
 
 
-def require_profit(loop: Loop) -> None:
+def require_profit(loop: Loop, platform: str) -> None:
     """Raise `LeaveToXla`, with the reason, for a loop that gains nothing with us."""
     if loop.length == 1:
         raise LeaveToXla("a loop of one step needs no loop")
+    if platform != "cpu":
+        return
     products = [
         work.operations
         for work in work_of(loop.body.jaxpr)

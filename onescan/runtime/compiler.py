@@ -127,9 +127,7 @@ def _inlining(_: Any) -> Any:
     return passes
 
 
-def _run(
-    pipeline: Callable[[Any], Any], unit: Any, level: int, machine: Any
-) -> None:
+def _run(pipeline: Callable[[Any], Any], unit: Any, level: int, machine: Any) -> None:
     """Run the passes that `pipeline` makes from a builder over a module or function."""
     options = binding.create_pipeline_tuning_options(speed_level=level)
     options.loop_vectorization = False
