@@ -90,8 +90,8 @@ class BlockEmitter(Emitter):
         self.unsettled = True
 
     @contextmanager
-    def by_itself(self) -> Any:
-        """Code in which each thread goes its own way: no barriers inside."""
+    def by_itself(self) -> Iterator[None]:
+        """No barriers inside, and nothing is spread."""
         outer, self.apart = self.apart, True
         yield
         self.apart = outer

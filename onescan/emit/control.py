@@ -135,7 +135,9 @@ def _any(e: Emitter, test: Array) -> ty.Value:
         here = any_lane(e.b, test.at(index))
         e.b.store(e.b.or_(e.b.load(found), here), found)
 
-    e.nest(test.shape, test.lanes, visit)
+    e.sync()
+    with e.by_itself():
+        e.nest(test.shape, test.lanes, visit)
     return e.b.load(found)
 
 

@@ -57,6 +57,11 @@ class Emitter:
     def sync(self) -> None:
         """Let all who work on this tile meet, before all read what one wrote."""
 
+    @contextmanager
+    def by_itself(self) -> Iterator[None]:
+        """Code that each of those who work on a tile runs whole."""
+        yield
+
     # loops
 
     @contextmanager

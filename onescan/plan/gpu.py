@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from jax.extend.core import Var
+from jax.extend.core import Literal, Var
 
 from onescan.loop import LeaveToXla, Loop
 from onescan.plan.choose import Merged, assign, finished, merged
@@ -136,7 +136,7 @@ def _threads(weights: int, largest: float) -> int:
 def _weights(loop: Loop) -> int:
     """Numbers of products' operands that are the same in every step."""
     jaxpr: Any = loop.body.jaxpr
-    steady = set(jaxpr.invars[: loop.num_consts])
+    steady: set[Any] = set(jaxpr.invars[: loop.num_consts])
     for eqn in jaxpr.eqns:
         inputs = [v for v in eqn.invars if isinstance(v, Var)]
         if inputs and steady.issuperset(inputs):
@@ -146,7 +146,7 @@ def _weights(loop: Loop) -> int:
         for eqn in jaxpr.eqns
         if eqn.primitive.name == "dot_general"
         for v in eqn.invars
-        if isinstance(v, Var) and v in steady
+        if not isinstance(v, Literal) and v in steady
     )
 
 
