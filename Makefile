@@ -2,12 +2,15 @@
 # each Python version. PYTHON=python3.12 chooses another Python than the one found.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup lint test test-matrix test-newest test-jax fuzz bench clean
+.PHONY: help demo setup lint test test-matrix test-newest test-jax test-gpu fuzz bench
+.PHONY: bench-gpu clean
 
 ifeq ($(PYTHON),)
 override PYTHON := $(shell sh scripts/pythons.sh default)
 endif
 print_version := 'import sys; print("%d.%d" % sys.version_info[:2])'
+# the GPU targets take an installation as it is: JAX with CUDA, and llvmlite
+GPU_PYTHON ?= python3
 version := $(if $(PYTHON),$(shell $(PYTHON) -c $(print_version)))
 venv := .venv/$(version)
 bin := $(venv)/bin
@@ -54,6 +57,9 @@ fuzz: setup ## many more random loops than the test suite tries
 
 bench: setup ## benchmarks against stock JAX
 	$(bin)/python benchmarks/run.py
+
+bench-gpu: ## benchmarks on a GPU, by GPU_PYTHON (python3), which has JAX with CUDA
+	PYTHONPATH=$(CURDIR) $(GPU_PYTHON) benchmarks/run.py --gpu $(ARGS)
 
 clean: ## remove everything that make made
 	rm -rf .venv build

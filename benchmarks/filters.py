@@ -63,7 +63,7 @@ def _observed(n: int) -> int:
     return 1 if n == 2 else 2
 
 
-def _kalman_case(n: int, batch: int | None) -> Case:
+def kalman_case(n: int, batch: int | None) -> Case:
     m, filters = _observed(n), batch or 1
     products = 3 * n**3 + 3 * n * n * m + 3 * n * m * m + n * n + 2 * n * m
     shape = () if batch is None else (batch,)
@@ -90,7 +90,7 @@ def hmm_forward(scan, unroll, log_transition, log_start, log_likelihoods):
     return alphas
 
 
-def _hmm_case(k: int) -> Case:
+def hmm_case(k: int) -> Case:
     def build():
         log_transition = jax.nn.log_softmax(normal(0, k, k), axis=1)
         log_start = jax.nn.log_softmax(normal(1, k))
@@ -122,8 +122,8 @@ def biquad(scan, unroll, signal):
 
 
 CASES = [
-    *(_kalman_case(n, batch) for batch in (None, 256) for n in (2, 4, 8)),
-    *(_hmm_case(k) for k in (4, 16, 64)),
+    *(kalman_case(n, batch) for batch in (None, 256) for n in (2, 4, 8)),
+    *(hmm_case(k) for k in (4, 16, 64)),
     Case(
         name="biquad",
         steps=SAMPLES,

@@ -10,17 +10,21 @@ from functools import partial
 from typing import Any
 
 import jax
+import limits
 import native_c
 import numba_versions
 import numpy as np
+import torch_versions
 from case import Case
 from timing import Timing, in_turns
 
 import onescan
 
-STOCK, ONESCAN, C, NUMBA = "stock", "onescan", "C", "Numba"
+STOCK, ONESCAN, C, NUMBA, CUDNN = "stock", "onescan", "C", "Numba", "cuDNN"
 FAILED = "failed"
 WRONG = 1e-3  # relative; well above rounding in every case
+CPU_VERSIONS = ((C, native_c), (NUMBA, numba_versions))
+GPU_VERSIONS = ((CUDNN, torch_versions),)
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,7 @@ class Plan:
     engine: str = "auto"  # of onescan
     unrolls: tuple[int, ...] = (4, 16)  # of stock, besides 1
     seconds: float = 0.4  # for each engine and case
+    gpu: bool = False  # cuDNN for comparison, rather than C and Numba
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,7 @@ class Result:
     differences: dict[str, float] = field(default_factory=dict)  # from stock
     engine: str = ""
     why: str = ""
+    least: float | None = None  # seconds of one step at the chip's limit
 
     def ns(self, name: str) -> float | None:
         """Nanoseconds of one step."""
@@ -60,13 +66,21 @@ class Result:
     @property
     def best_stock(self) -> str:
         names = [name for name in self.timings if name.startswith(STOCK)]
-        return min(names, key=lambda name: self.timings[name].seconds)
+        return min(names, key=lambda name: self.timings[name].seconds, default=STOCK)
 
     def ratio(self, name: str, to: str = STOCK) -> float | None:
         """How many times faster than stock, or than another engine."""
         if name not in self.timings or to not in self.timings:
             return None
         return self.timings[to].seconds / self.timings[name].seconds
+
+    @property
+    def share(self) -> float | None:
+        """Of the chip's limit that onescan reaches."""
+        timing = self.timings.get(ONESCAN)
+        if timing is None or self.least is None:
+            return None
+        return self.least * self.case.steps / timing.seconds
 
     @property
     def wrong(self) -> dict[str, float]:
@@ -80,6 +94,8 @@ class Result:
             "steps": case.steps,
             "ops_per_step": case.ops,
             "bytes_per_step": case.bytes,
+            "least_ns_per_step": self.least and 1e9 * self.least,
+            "share_of_limit": self.share,
             "ns_per_step": {name: self.ns(name) for name in self.timings},
             "fastest_ns_per_step": {
                 name: 1e9 * t.fastest / case.steps for name, t in self.timings.items()
@@ -104,7 +120,8 @@ def measure(case: Case, plan: Plan, say: Callable[[str], None]) -> Result:
     say("compiling stock")
     jax.jit(partial(fn, jax.lax.scan, 1)).trace(*args)  # fills jnp's own caches
     run = _compiled(result, STOCK, partial(fn, jax.lax.scan, 1), args)
-    expected, runs[STOCK] = jax.device_get(_plain(run())), run
+    runs[STOCK] = run
+    expected = _exactly(fn, jax.lax.scan, args) if plan.gpu else _fetched(run())
     for unroll in plan.unrolls:
         say(f"compiling stock, unroll {unroll}")
         name = f"{STOCK} unroll {unroll}"
@@ -114,25 +131,54 @@ def measure(case: Case, plan: Plan, say: Callable[[str], None]) -> Result:
     if run := _compiled_by_onescan(result, fn, args, plan.engine):
         runs[ONESCAN] = run
 
+    if plan.gpu and ONESCAN in runs:
+        say("comparing")
+        with onescan.engine(plan.engine):
+            found = _exactly(fn, onescan.scan, args)
+        result.differences[ONESCAN] = difference(found, expected, case.agree)
     for name, run in runs.items():
-        if name != STOCK:
-            found = jax.device_get(_plain(run()))
+        if name != STOCK and not plan.gpu:
+            found = _fetched(run())
             result.differences[name] = difference(found, expected, case.agree)
 
-    for name, versions in ((C, native_c), (NUMBA, numba_versions)):
+    for name, versions in GPU_VERSIONS if plan.gpu else CPU_VERSIONS:
         say(f"compiling {name}")
-        inputs = [np.asarray(leaf) for leaf in jax.tree.leaves(_plain(args))]
-        outputs = [np.zeros_like(leaf) for leaf in jax.tree.leaves(expected)]
-        run = case.kernel and versions.version(case.kernel, case.sizes, inputs, outputs)
-        if run:
-            run()
-            leaves = jax.tree.leaves(expected)
-            result.differences[name] = difference(outputs, leaves, case.agree)
-            runs[name] = run
+        try:
+            runs |= _yardstick(result, name, versions, args, expected)
+        except Exception as error:  # costs a column, not the case
+            result.why += f" {name} failed: {type(error).__name__}: {error}"
 
     say("timing")
     result.timings = in_turns(runs, plan.seconds)
+    if plan.gpu and (chip := limits.chip()):
+        result.least = limits.least_seconds(case, chip)
     return result
+
+
+def _yardstick(
+    result: Result, name: str, versions: Any, args: Any, expected: Any
+) -> dict[str, Callable[[], Any]]:
+    """A version of the case written by hand, if there is one."""
+    case = result.case
+    inputs = [np.asarray(leaf) for leaf in jax.tree.leaves(_plain(args))]
+    outputs = [np.zeros_like(leaf) for leaf in jax.tree.leaves(expected)]
+    run = case.kernel and versions.version(case.kernel, case.sizes, inputs, outputs)
+    if not run:
+        return {}
+    run()
+    leaves = jax.tree.leaves(expected)
+    result.differences[name] = difference(outputs, leaves, case.agree)
+    return {name: run}
+
+
+def _exactly(fn: Callable[..., Any], scan: Callable[..., Any], args: Any) -> Any:
+    """The results with full float32 products, where XLA's default on GPUs is TF32."""
+    with jax.default_matmul_precision("highest"):
+        return _fetched(jax.jit(partial(fn, scan, 1))(*args))
+
+
+def _fetched(results: Any) -> Any:
+    return jax.device_get(_plain(results))
 
 
 def _compiled_by_onescan(

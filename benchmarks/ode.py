@@ -87,7 +87,7 @@ def _lorenz_start(n: int | None):
     return ((x + 1.0, y + 1.0, z + 20.0),)
 
 
-def _lorenz_cases(n: int | None) -> list[Case]:
+def lorenz_cases(n: int | None) -> list[Case]:
     name, lanes = ("scalar", 1) if n is None else (str(n), n)
     return [
         Case(
@@ -169,7 +169,7 @@ def _three_bodies_start():
 
 
 CASES = [
-    *(case for n in (None, 16, 1024) for case in _lorenz_cases(n)),
+    *(case for n in (None, 16, 1024) for case in lorenz_cases(n)),
     *map(_lorenz_vmap_case, (16, 1024)),
     Case(
         name="nbody/grad",

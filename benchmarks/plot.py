@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from measure import NUMBA, ONESCAN, STOCK, C, Result
+from measure import CUDNN, NUMBA, ONESCAN, STOCK, C, Result
 from table import geometric_mean
 
-COLORS = {ONESCAN: "#d1495b", C: "#30638e", NUMBA: "#edae49", "best unroll": "#9a9a9a"}
-MARKERS = {ONESCAN: "o", C: "D", NUMBA: "s", "best unroll": "|"}
+COLORS = {
+    ONESCAN: "#d1495b",
+    C: "#30638e",
+    NUMBA: "#edae49",
+    CUDNN: "#30638e",
+    "best unroll": "#9a9a9a",
+}
+MARKERS = {ONESCAN: "o", C: "D", NUMBA: "s", CUDNN: "D", "best unroll": "|"}
 
 
 def save_plot(results: list[Result], path: Path, title: str) -> None:
@@ -66,5 +72,6 @@ def plot_title(results: list[Result], machine: str) -> str:
 
 def _ratios(results: list[Result]) -> dict[str, list[float | None]]:
     best = [r.ratio(r.best_stock) if r.best_stock != STOCK else None for r in results]
-    others = {name: [r.ratio(name) for r in results] for name in (C, NUMBA, ONESCAN)}
+    engines = C, NUMBA, CUDNN, ONESCAN
+    others = {name: [r.ratio(name) for r in results] for name in engines}
     return {"best unroll": best, **others}

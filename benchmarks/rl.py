@@ -46,20 +46,22 @@ def advantages_shifted(scan, unroll, rewards, values, last, dones):
     return stacked
 
 
-def _advantages_case(n: int, fn=advantages, variant: str = "") -> Case:
+def advantages_case(
+    n: int, fn=advantages, variant: str = "", length: int = LENGTH
+) -> Case:
     def build():
-        rewards, values = normal(0, LENGTH, n), normal(1, LENGTH, n)
-        dones = jnp.asarray(uniform(2, LENGTH, n) < 0.02, jnp.float32)
+        rewards, values = normal(0, length, n), normal(1, length, n)
+        dones = jnp.asarray(uniform(2, length, n) < 0.02, jnp.float32)
         return fn, (rewards, values, normal(3, n), dones)
 
     return Case(
         name=f"gae/{n}{variant}",
-        steps=LENGTH,
+        steps=length,
         build=build,
         ops=8 * n,
         bytes=16 * n,
         kernel="gae",
-        sizes=(LENGTH, n),
+        sizes=(length, n),
     )
 
 
@@ -98,7 +100,7 @@ def rollout(scan, unroll, params, key, states):
     return path
 
 
-def _rollout_case(n: int) -> Case:
+def rollout_case(n: int) -> Case:
     def build():
         sizes = [(4, 64), (64, 64), (64, 2)]
         params = [
@@ -119,7 +121,7 @@ def _rollout_case(n: int) -> Case:
 
 
 CASES = [
-    *(_advantages_case(n) for n in (1, 16, 64, 1024)),
-    _advantages_case(64, advantages_shifted, "/shifted"),
-    *(_rollout_case(n) for n in (16, 1024)),
+    *(advantages_case(n) for n in (1, 16, 64, 1024)),
+    advantages_case(64, advantages_shifted, "/shifted"),
+    *(rollout_case(n) for n in (16, 1024)),
 ]

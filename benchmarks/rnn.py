@@ -58,33 +58,35 @@ def gradient_of(cell):
 CELLS = {"gru": (gru, 3), "lstm": (lstm, 4)}  # and the gates of each
 
 
-def _args(gates: int, batch: int, hidden: int):
+def _args(gates: int, batch: int, hidden: int, steps: int):
     scale = hidden**-0.5
     params = {
         "b": normal(0, gates * hidden, scale=0.1),
         "wh": normal(1, hidden, gates * hidden, scale=scale),
         "wx": normal(2, hidden, gates * hidden, scale=scale),
     }
-    return params, normal(3, batch, hidden), normal(4, STEPS, batch, hidden)
+    return params, normal(3, batch, hidden), normal(4, steps, batch, hidden)
 
 
-def _case(cell: str, kind: str, batch: int, hidden: int) -> Case:
+def cell_case(
+    cell: str, kind: str, batch: int, hidden: int, steps: int = STEPS
+) -> Case:
     fn, gates = CELLS[cell]
     forward = batch * hidden * gates * (4 * hidden + 20)
     passes, fn = (1, fn) if kind == "forward" else (3, gradient_of(fn))
     return Case(
         name=f"{cell}/{kind}/{batch}x{hidden}",
-        steps=STEPS,
-        build=lambda: (fn, _args(gates, batch, hidden)),
+        steps=steps,
+        build=lambda: (fn, _args(gates, batch, hidden, steps)),
         ops=passes * forward,
         bytes=8 * batch * hidden,
         kernel=f"{cell}_{kind}",
-        sizes=(STEPS, batch, hidden),
+        sizes=(steps, batch, hidden),
     )
 
 
 CASES = [
-    _case(cell, kind, *shape)
+    cell_case(cell, kind, *shape)
     for cell in CELLS
     for kind in ("forward", "grad")
     for shape in SHAPES

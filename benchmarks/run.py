@@ -1,4 +1,4 @@
-"""Run the benchmark: the same loops by stock JAX, onescan, C and Numba.
+"""Run the benchmark: the same loops by stock JAX, onescan, C and Numba, or cuDNN.
 
 Every case of the suite is compiled by each engine, the results are compared, and
 the engines are timed in turns in this one process.
@@ -10,7 +10,8 @@ import argparse
 import json
 import platform
 import sys
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from fnmatch import fnmatch
 from importlib.util import find_spec
@@ -20,6 +21,7 @@ from typing import Any
 
 import carries
 import filters
+import gpu_cases
 import jax
 import maps
 import ode
@@ -45,6 +47,7 @@ examples:
   python benchmarks/run.py --only lorenz kalman   the families you work on
   python benchmarks/run.py --only 'gru/*/16x128'  a pattern
   python benchmarks/run.py --quick                rough numbers, stock's unroll 1 only
+  python benchmarks/run.py --gpu                  the loops and sizes for a GPU
   python benchmarks/run.py --compare old.json     run, then before and after
   python benchmarks/run.py --compare old.json new.json
 """
@@ -55,7 +58,7 @@ def main() -> int:
     console = Console()
     if not console.is_terminal:
         console = Console(width=190)
-    cases = _selected(options.only)
+    cases = _selected(gpu_cases.CASES if options.gpu else CASES, options.only)
     if options.list:
         console.print(list_table(cases))
         return 0
@@ -66,25 +69,31 @@ def main() -> int:
     if not cases:
         console.print("No case matches; --list shows them all.")
         return 2
+    if options.gpu and not options.anyway and jax.default_backend() != "gpu":
+        console.print(
+            f"JAX finds no GPU here, only {jax.devices()}. Run this where JAX with "
+            "CUDA is installed, or add --anyway for the same loops on this device."
+        )
+        return 2
     # Read before the run, which may write the same file.
     before = _load(options.compare[0]) if options.compare else None
 
-    plan = Plan(engine=options.engine)
+    plan = Plan(engine=options.engine, gpu=options.gpu)
     if options.quick:
-        plan = Plan(engine=options.engine, unrolls=(), seconds=0.1)
+        plan = replace(plan, unrolls=(), seconds=0.1)
     jax.config.update("jax_enable_compilation_cache", False)
-    results = _run(cases, plan, console)
+    results = _run(cases, plan, options.out, console)
     if not results:
         return 130
-    console.print(results_table(results))
-    _save(results, plan, options.out, console)
+    console.print(results_table(results, plan.gpu))
+    _show(results, plan, options.out, console)
     if before is not None:
         console.print(compare_table(before, [r.to_dict() for r in results]))
     return _verdict(results, console)
 
 
-def _run(cases: list[Case], plan: Plan, console: Console) -> list[Result]:
-    """All results, or those there are when interrupted."""
+def _run(cases: list[Case], plan: Plan, out: Path, console: Console) -> list[Result]:
+    """All results, or those there are when interrupted; saved one by one."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -100,7 +109,8 @@ def _run(cases: list[Case], plan: Plan, console: Console) -> list[Result]:
                 def say(what: str) -> None:
                     progress.update(task, description=f"{case.name}: {what}")
 
-                results.append(measure(case, plan, say))
+                results.append(_measured(case, plan, say))
+                _save(results, plan, out)
                 progress.console.print(result_line(results[-1]))
                 progress.advance(task)
         except KeyboardInterrupt:
@@ -110,9 +120,17 @@ def _run(cases: list[Case], plan: Plan, console: Console) -> list[Result]:
     return results
 
 
-def _save(results: list[Result], plan: Plan, out: Path, console: Console) -> None:
+def _measured(case: Case, plan: Plan, say: Callable[[str], None]) -> Result:
+    """The result of a case; one that cannot be run does not end the others."""
+    try:
+        return measure(case, plan, say)
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"
+        return Result(case, engine=FAILED, why=why[:500])
+
+
+def _save(results: list[Result], plan: Plan, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
-    data, picture = out / "benchmarks.json", out / "benchmarks.png"
     ratios = [ratio for r in results if (ratio := r.ratio(ONESCAN))]
     saved = {
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -121,10 +139,22 @@ def _save(results: list[Result], plan: Plan, out: Path, console: Console) -> Non
         "geometric_mean": geometric_mean(ratios),
         "cases": [result.to_dict() for result in results],
     }
+    data = _file(out, plan, "json")
     data.write_text(json.dumps(saved, indent=1) + "\n")
-    console.print(f"numbers: {data}")
+
+
+def _file(out: Path, plan: Plan, kind: str) -> Path:
+    return out / f"benchmarks{'-gpu' if plan.gpu else ''}.{kind}"
+
+
+def _show(results: list[Result], plan: Plan, out: Path, console: Console) -> None:
+    """Say where the numbers are, and draw them."""
+    console.print(f"numbers: {_file(out, plan, 'json')}")
     if find_spec("matplotlib"):
+        picture = _file(out, plan, "png")
         machine = "{processor}, {cores} cores, JAX {jax}".format(**_machine())
+        if plan.gpu:
+            machine = "{chip}, JAX {jax}".format(**_machine())
         save_plot(results, picture, plot_title(results, machine))
         console.print(f"plot: {picture}")
 
@@ -150,6 +180,7 @@ def _machine() -> dict[str, Any]:
         "processor": _processor(),
         "cores": cpu_count(),
         "device": str(jax.devices()[0]),
+        "chip": jax.devices()[0].device_kind,
         "python": platform.python_version(),
         "jax": jax.__version__,
         "onescan": onescan.__version__,
@@ -164,12 +195,12 @@ def _processor() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
-def _selected(patterns: list[str] | None) -> list[Case]:
+def _selected(cases: list[Case], patterns: list[str] | None) -> list[Case]:
     """The cases whose name contains, or as a pattern matches, one of these."""
     if not patterns:
-        return CASES
+        return cases
     return [
-        c for c in CASES if any(p in c.name or fnmatch(c.name, p) for p in patterns)
+        c for c in cases if any(p in c.name or fnmatch(c.name, p) for p in patterns)
     ]
 
 
@@ -203,6 +234,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--only", nargs="+", metavar="PATTERN", help="cases whose name contains this")
     add("--list", action="store_true", help="show the cases and stop")
     add("--quick", action="store_true", help="rough numbers, in a fraction of the time")
+    add("--gpu", action="store_true", help="the loops and sizes for a GPU, and cuDNN")
+    add("--anyway", action="store_true", help="--gpu also where there is none")
     add(
         "--engine",
         choices=("auto", "native"),

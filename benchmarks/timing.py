@@ -15,6 +15,7 @@ from statistics import quantiles
 
 ROUNDS = 20
 FEWEST_ROUNDS = 5
+SLOW, SLOW_ROUNDS = 1.0, 3  # a call of more seconds than this has fewer rounds
 NOISY = 0.15  # the middle half of the rounds spreads over this much of the median
 EXTRA_TURNS = 2
 
@@ -37,12 +38,13 @@ def in_turns(runs: dict[str, Run], seconds: float) -> dict[str, Timing]:
     """The time of each run, measured for about `seconds` each."""
     calls = {name: _calls_in(run, seconds / ROUNDS) for name, run in runs.items()}
     slowest = max(_batch(run, calls[name]) * calls[name] for name, run in runs.items())
-    rounds = round(min(ROUNDS, max(FEWEST_ROUNDS, seconds / slowest)))
+    fewest = SLOW_ROUNDS if slowest > SLOW else FEWEST_ROUNDS
+    rounds = round(min(ROUNDS, max(fewest, seconds / slowest)))
     samples: dict[str, list[float]] = {name: [] for name in runs}
     gc.collect()
     gc.disable()
     try:
-        for _ in range(1 + EXTRA_TURNS):
+        for _ in range(1 if slowest > SLOW else 1 + EXTRA_TURNS):
             for _ in range(rounds):
                 for name, run in runs.items():
                     samples[name].append(_batch(run, calls[name]))
