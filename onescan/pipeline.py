@@ -176,4 +176,4 @@ def host() -> Machine:
     """The processor we are on."""
     features = compiler.host_features()
     wide = 64 if "+avx512f" in features else 32 if "+avx2" in features else 16
-    return Machine(vector_bytes=wide, cores=os.cpu_count() or 1)
+    return Machine(wide, cores=os.cpu_count() or 1, avx512=wide == 64)

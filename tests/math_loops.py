@@ -13,6 +13,7 @@ import numpy as np
 from llvmlite import ir
 
 from onescan.emit.math import FUNCTIONS, halves
+from onescan.emit.math.scaling import allow_scalef
 
 I64 = ir.IntType(64)
 PTR = ir.PointerType()
@@ -29,10 +30,14 @@ def emitter(name: str) -> Callable[..., Any]:
     return FUNCTIONS.get(name) or getattr(halves, name)
 
 
-def loop_module(name: str, inp: Any, out: Any, width: int, flush: bool) -> ir.Module:
+def loop_module(
+    name: str, inp: Any, out: Any, width: int, flush: bool, scalef: bool = False
+) -> ir.Module:
     """`loop(n, inputs..., output)`, over n elements, a multiple of the width."""
     count = 2 if name in BINARY else 1
     module = ir.Module()
+    if scalef:
+        allow_scalef(module)
     signature = ir.FunctionType(ir.VoidType(), [I64, *[PTR] * (count + 1)])
     function = ir.Function(module, signature, "loop")
     n, *inputs, output = function.args
@@ -86,9 +91,16 @@ def machine(cpu: str, codemodel: str = "jitdefault") -> llvm.TargetMachine:
 
 @cache
 def compiled(
-    name: str, inp: Any, out: Any, width: int, cpu: str = "host", flush: bool = False
+    name: str,
+    inp: Any,
+    out: Any,
+    width: int,
+    cpu: str = "host",
+    flush: bool = False,
+    scalef: bool = False,
 ) -> Callable[..., np.ndarray]:
-    module = llvm.parse_assembly(str(loop_module(name, inp, out, width, flush)))
+    text = str(loop_module(name, inp, out, width, flush, scalef))
+    module = llvm.parse_assembly(text)
     module.verify()
     target = machine(cpu)
     passes = llvm.create_pass_builder(target, llvm.create_pipeline_tuning_options(2))

@@ -191,6 +191,52 @@ def test_flushing_subnormal_numbers_changes_nothing_else(name: str, dtype: Any):
     np.testing.assert_allclose(flush(got), flush(want), 4 * np.finfo(dtype).eps, 0)
 
 
+@pytest.mark.skipif(
+    not llvm.get_host_cpu_features().get("avx512f"), reason="needs AVX-512"
+)
+@pytest.mark.parametrize("flush", [False, True])
+@pytest.mark.parametrize("dtype", [SINGLE, DOUBLE])
+@pytest.mark.parametrize("name", ["exp", "exp2", "sinh", "cosh", "erfc"])
+def test_the_instruction_that_scales_gives_the_same(name: str, dtype: Any, flush: bool):
+    inputs = arguments(name, dtype, 3000)
+    edges = np.array(EDGES, dtype)
+    ends = [
+        88.0,
+        88.72283,
+        88.722837,
+        88.7229,
+        89.0,
+        -87.3,
+        -87.34,
+        -88,
+        -103.9,
+        -104.1,
+    ]
+    ends += [
+        709.7,
+        709.79,
+        710,
+        -708.3,
+        -708.5,
+        -745,
+        -746,
+        127.99,
+        128,
+        -126.2,
+        -149.5,
+    ]
+    more = np.array([*edges, *ends], dtype)
+    inputs = [np.concatenate([x, more]) for x in inputs]
+    for width in (16, 64):
+        formula, instruction = (
+            compiled(name, dtype, dtype, width, "host", flush, scalef)(*inputs)
+            for scalef in (False, True)
+        )
+        np.testing.assert_array_equal(instruction, formula, strict=True)
+    text = str(loop_module(name, dtype, dtype, 16, flush, True))
+    assert "avx512.mask.scalef" in text
+
+
 HALF = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 
 

@@ -14,6 +14,7 @@ from onescan.passes.accumulate import accumulate
 from onescan.passes.hoist import hoist
 from onescan.passes.simplify import simplify
 from onescan.passes.sink import sink
+from onescan.passes.split import variables
 
 X = jnp.linspace(-1.0, 1.0, 5 * 2 * 16).reshape(5, 2, 16)
 ROWS = (((0,), (0,)), ((), ()))  # contract the first dimension of both
@@ -67,6 +68,13 @@ def test_hoist_computes_once_what_no_step_changes():
         "out c",
     ]
     assert_same(loop, splits, args)
+
+
+def test_hoist_leaves_numbers_that_the_compiler_knows():
+    """A remainder makes sure of its divisor, which is a number of the program."""
+    loop, _ = loop_of(lambda i, _: ((i + 1) % 4096, None), 0, None, length=4)
+    assert any(not variables(eqn.invars) for eqn in loop.body.jaxpr.eqns)
+    assert hoist(loop) is None
 
 
 def test_hoist_draws_the_random_bits_of_all_steps_at_once():

@@ -9,6 +9,7 @@ so are the positions of the vector.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,10 @@ from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, Vec, add, scale
 from onescan.emit.convert import rounded
 from onescan.emit.emitter import Emitter
+from onescan.emit.folds import Combine, Fold, extreme, plain
 
-Combine = Callable[[ty.Builder, Any, ty.Value, ty.Value], ty.Value]
+#: elements from which the largest is found in three parts
+MANY = 6
 
 
 def _add(b: ty.Builder, dtype: Any, x: ty.Value, y: ty.Value) -> ty.Value:
@@ -56,16 +59,22 @@ KINDS: dict[str, tuple[Combine, Callable[[Any], float | int]]] = {
 }
 
 
+def fold_of(name: str, dtype: Any, elements: int) -> Fold:
+    """How a reduction of that many elements goes."""
+    if name in ("reduce_max", "reduce_min") and ty.is_float(dtype) and elements >= MANY:
+        return extreme(dtype, name == "reduce_max")
+    combine, neutral = KINDS[name]
+    return plain(combine, ty.constant(ty.register_type(dtype), neutral(dtype)))
+
+
 def reduction(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     (x,), (out,) = operands, eqn.outvars
-    combine, neutral = KINDS[eqn.primitive.name]
     axes = sorted(eqn.params["axes"])
     dtype = np.dtype(out.aval.dtype)
     target = e.fresh(out)
     memory = target.memory
     assert memory is not None
     rank = len(x.shape)
-    start = ty.constant(ty.register_type(dtype), neutral(dtype))
     along = rank - 1
     lengthwise = (
         e.plan.width > 1
@@ -80,14 +89,15 @@ def reduction(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
         return tuple(next(gone) if i in axes else next(kept) for i in range(rank))
 
     sizes = [x.shape[i] for i in axes]
+    fold = fold_of(eqn.primitive.name, dtype, prod(sizes))
 
     def visit(places: list[tuple[Index, ...]]) -> None:
         width = _index_width(places[0])
         if not lengthwise:
             pulls = [lambda r, i=i: x.at(full(i, r)) for i in places]
-            totals = accumulate(e, sizes, pulls, combine, dtype, start, width)
+            totals = accumulate(e, sizes, pulls, fold, dtype, width)
         else:
-            totals, begin = [start] * len(places), 0
+            totals, begin = [list(fold.starts) for _ in places], 0
             for w in e.widths(sizes[-1]):
                 count = (sizes[-1] - begin) // w
                 pulls = [
@@ -97,15 +107,20 @@ def reduction(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
                     for i in places
                 ]
                 parts = accumulate(
-                    e, [*sizes[:-1], count], pulls, combine, dtype, start, w * (w > 1)
+                    e, [*sizes[:-1], count], pulls, fold, dtype, w * (w > 1)
                 )
                 totals = [
-                    combine(e.b, dtype, total, _join(e, part, combine, dtype))
+                    [
+                        combine(e.b, dtype, held, _join(e, number, combine, dtype))
+                        for combine, held, number in zip(
+                            fold.combines, total, part, strict=True
+                        )
+                    ]
                     for total, part in zip(totals, parts, strict=True)
                 ]
                 begin += count * w
         for index, total in zip(places, totals, strict=True):
-            memory.store(e.b, index, rounded(e.b, total, dtype))
+            memory.store(e.b, index, rounded(e.b, fold.leave(e.b, total), dtype))
 
     e.nest_in_groups(target.shape, target.lanes, visit, None if lengthwise else -1)
     return [target]
@@ -149,31 +164,37 @@ def accumulate(
     e: Emitter,
     sizes: list[int],
     pulls: list[Callable[[tuple[Index, ...]], ty.Value]],
-    combine: Combine,
+    fold: Fold,
     dtype: Any,
-    start: ty.Value,
     width: int,
-) -> list[ty.Value]:
-    """For each pull, combine `pull(index)` over every index below `sizes`.
+) -> list[list[ty.Value]]:
+    """For each pull, what `fold` holds after every index below `sizes`.
 
     A few partial results take turns, so that no step waits for the one before it.
     """
     if 0 in sizes or not sizes:
-        values = [start] * len(pulls) if sizes else [pull(()) for pull in pulls]
-        return [ty.splat(e.b, value, width) for value in values]
+        held = [
+            list(fold.starts) if sizes else fold.enter(e.b, pull(())) for pull in pulls
+        ]
+        return [[ty.splat(e.b, number, width) for number in one] for one in held]
     *outer, n = sizes
     turns = next(k for k in (4, 2, 1) if (k * len(pulls) <= 4 and n >= 2 * k) or k == 1)
-    kind = ty.with_width(ty.register_type(dtype), width)
-    cells = [[e.entry.alloca(kind) for _ in range(turns)] for _ in pulls]
+    kinds = [ty.with_width(start.type, width) for start in fold.starts]
+    cells = [
+        [[e.entry.alloca(kind) for kind in kinds] for _ in range(turns)] for _ in pulls
+    ]
     for partials in cells:
-        for cell in partials:
-            e.b.store(ty.splat(e.b, start, width), cell)
+        for partial in partials:
+            for cell, start in zip(partial, fold.starts, strict=True):
+                e.b.store(ty.splat(e.b, start, width), cell)
 
     def take(index: tuple[Index, ...], turn: int) -> None:
         for pull, partials in zip(pulls, cells, strict=True):
-            value = ty.splat(e.b, pull(index), width)
-            held = e.b.load(partials[turn])
-            e.b.store(combine(e.b, dtype, held, value), partials[turn])
+            numbers = fold.enter(e.b, ty.splat(e.b, pull(index), width))
+            for combine, number, cell in zip(
+                fold.combines, numbers, partials[turn], strict=True
+            ):
+                e.b.store(combine(e.b, dtype, e.b.load(cell), number), cell)
 
     def visit(index: tuple[Index, ...]) -> None:
         *front, block = index
@@ -185,11 +206,16 @@ def accumulate(
         e.for_each(outer, lambda index, k=k: take((*index, k), k % turns))
     results = []
     for partials in cells:
-        values = [e.b.load(cell) for cell in partials]
+        values = [[e.b.load(cell) for cell in partial] for partial in partials]
         while len(values) > 1:
             half = len(values) // 2
-            pairs = zip(values[:half], values[half:], strict=True)
-            values = [combine(e.b, dtype, x, y) for x, y in pairs]
+            values = [
+                [
+                    combine(e.b, dtype, x, y)
+                    for combine, x, y in zip(fold.combines, *pair, strict=True)
+                ]
+                for pair in zip(values[:half], values[half:], strict=True)
+            ]
         results.append(values[0])
     return results
 

@@ -13,10 +13,14 @@ are the loop's own arguments, and equations have no effects.  The loop runs at
 least one step, so nothing is computed that was not computed before.
 
 Cheap values stay: a kernel makes them from what it holds in registers anyway,
-and outside they would have to be stored and loaded for every step.
+and outside they would have to be stored and loaded for every step.  So do numbers
+that follow from the program alone: a compiler knows them, and makes better code
+for a divisor that it knows than for one that it is given.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from jax.extend.core import JaxprEqn, Var
 
@@ -29,6 +33,7 @@ from onescan.passes.split import (
     reads,
     rebuilt,
     slice_of,
+    variables,
 )
 from onescan.passes.worth import (
     described,
@@ -43,6 +48,7 @@ def hoist(loop: Loop) -> Split | None:
     parts = parts_of(loop)
     kinds = kinds_of(parts)
     outside = {v for eqn in parts.eqns if _leaves(eqn, kinds) for v in eqn.outvars}
+    outside -= _numbers(parts.eqns)
     kept = slice_of(parts.eqns, parts.results, {*parts.inputs, *outside})
     crossing = reads(kept, parts.results) & outside
     if not crossing:
@@ -82,6 +88,15 @@ def _leaves(eqn: JaxprEqn, kinds: dict[Var, Kind]) -> bool:
     if kind == "fixed":
         return not eqn.effects and _is_worth_keeping(eqn)
     return kind == "free" and is_heavy(eqn)
+
+
+def _numbers(eqns: Sequence[JaxprEqn]) -> set[Var]:
+    """Single values computed from literals alone."""
+    found: set[Var] = set()
+    for eqn in eqns:
+        if found.issuperset(variables(eqn.invars)) and elements(eqn.outvars) == 1:
+            found.update(eqn.outvars)
+    return found
 
 
 def _is_worth_keeping(eqn: JaxprEqn) -> bool:

@@ -8,7 +8,7 @@ run on threads.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -49,6 +49,7 @@ class Machine:
 
     vector_bytes: int
     cores: int
+    avx512: bool = False
 
 
 Axis = dict[Any, tuple[int, ...]]
@@ -65,8 +66,10 @@ def choose(loop: Loop, machine: Machine) -> Plan:
     helpers = machine.cores if threads else 1
     _, best = _cheapest(loop, works, axes, native, helpers)
     if best is None:
-        return _inner_plan(loop, axes, works, machine, threads)
-    return _lane_plan(loop, best, axes, works, machine, threads)
+        plan = _inner_plan(loop, axes, works, machine, threads)
+    else:
+        plan = _lane_plan(loop, best, axes, works, machine, threads)
+    return replace(plan, avx512=machine.avx512)
 
 
 def _cheapest(

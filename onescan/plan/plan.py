@@ -49,6 +49,7 @@ class Plan:
     threads: bool = False
     grain: int = 1
     grid: Grid | None = None  # on a GPU
+    avx512: bool = False  # whether the processor has that
 
     @property
     def tiles(self) -> int:

@@ -47,7 +47,7 @@ def tile_shape(
     live = pressure(loop, size, laned)
     most = max(1, REGISTERS // max(live, 1))
     if not (shared or _streams(loop, laned)):
-        multiple = power_below(min(8, most, max(1, size // (native * threads))))
+        multiple = power_below(min(16, most, max(1, size // (native * threads))))
         return Shape(native * multiple, 1)
     multiple = power_below(min(4, most))
     if size <= native * multiple * threads or (size <= native * multiple):

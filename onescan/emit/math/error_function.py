@@ -19,8 +19,9 @@ from onescan.emit.math.coefficients import (
     ERFC,
     EXP,
 )
-from onescan.emit.math.exponential import EXP_RANGE, reduce_exp, scale
+from onescan.emit.math.exponential import EXP_RANGE, reduce_exp
 from onescan.emit.math.logarithm import log_positive
+from onescan.emit.math.scaling import scale
 from onescan.emit.math.types import (
     DOUBLE,
     Lane,

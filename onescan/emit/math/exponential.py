@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 from onescan.emit.math.coefficients import EXP, EXP2, EXPM1, LN2
+from onescan.emit.math.scaling import scale
 from onescan.emit.math.types import Lane, clamp, elementary, fma, poly, select
 
 # Beyond these exp(x) is zero, or even half of it is infinity; below the middle one it
@@ -23,7 +24,7 @@ EXPM1_RANGE = {32: (-30.0, 89.0), 64: (-60.0, 710.0)}
 
 
 def reduce_exp(x: Lane, low: Lane | None = None) -> tuple[Lane, Lane, Lane]:
-    """n (low bits of an integer), r and what r lost: x + low = n ln 2 + r + lost."""
+    """The bits of n + `round_bias`, r and what r lost: x + low = n ln 2 + r + lost."""
     bias = x.format.round_bias
     ln2_high, ln2_low = LN2[x.format.bits]
     shifted = fma(x, 1 / math.log(2), bias)
@@ -38,15 +39,6 @@ def power_of_two(n: Lane, like: Lane, add: int = 0) -> Lane:
     """2 ** (n + add) for the low bits n of an integer, result a normal number."""
     mantissa, bias = like.format.mantissa, like.format.bias
     return ((n << mantissa) + ((bias + add) << mantissa)).as_float(like)
-
-
-def scale(y: Lane, n: Lane, subnormal: Lane, halved: bool = False) -> Lane:
-    """y * 2**n, or half of it; `subnormal` marks where the result may be that."""
-    mantissa, bias = y.format.mantissa, y.format.bias
-    offset = select(subnormal, n.like((bias + 64) << mantissa), (bias - 2) << mantissa)
-    y = y * ((n << mantissa) + offset).as_float(y)
-    last = 0.5 if halved else 1.0
-    return y * select(subnormal, y.like(last * 2.0**-64), last * 4.0)
 
 
 def exp_sum(x: Lane, low: Lane | None = None, halved: bool = False) -> Lane:
