@@ -16,6 +16,7 @@ from onescan.reporting import report as report
 from onescan.switches import engine as engine
 from onescan.switches import install as install
 from onescan.switches import is_installed as is_installed
+from onescan.switches import options as options
 from onescan.switches import uninstall as uninstall
 
 __version__ = "0.1.0"

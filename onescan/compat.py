@@ -33,6 +33,7 @@ except ImportError:
     flattree = None
 
 MARK = "onescan"
+INNER = "inner"
 
 Rule = Callable[..., Sequence[Any]]
 stock_rule: Rule = _mlir._lowerings[scan_p].rule
@@ -49,9 +50,9 @@ def hide_frames(folder: Path) -> None:
     traceback_util.register_exclusion(str(folder))
 
 
-def marked() -> Any:
-    """A context in which every scan is marked as ours."""
-    return set_xla_metadata(**{MARK: "1"})
+def marked(*, inner: bool = False) -> Any:
+    """A context in which every scan is marked as ours, or as part of one of ours."""
+    return set_xla_metadata(**{MARK: INNER if inner else "1"})
 
 
 def unmarked() -> Any:
@@ -59,10 +60,10 @@ def unmarked() -> Any:
     return set_xla_metadata(**{MARK: None})
 
 
-def is_marked(ctx: Any) -> bool:
-    """Whether the scan being lowered was called through `onescan.scan`."""
+def mark_of(ctx: Any) -> str | None:
+    """The mark of the scan being lowered, if it is one of ours."""
     metadata = getattr(ctx.jaxpr_eqn_ctx, "xla_metadata", None) or {}
-    return MARK in metadata
+    return metadata.get(MARK)
 
 
 def jit_disabled() -> bool:

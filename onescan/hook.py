@@ -39,18 +39,21 @@ class Failed(Left):
 def lower_scan(ctx: Any, *args: Any, **params: Any) -> Sequence[Any]:
     """The lowering rule of JAX's scan primitive."""
     settings = switches.current()
-    ours = settings.installed or compat.is_marked(ctx)
-    if not ours or settings.engine == "xla":
+    mark = compat.mark_of(ctx)
+    inner = mark == compat.INNER  # made by a pass: no loop of the user's
+    changes = {"sequential": True} if inner else {}
+    if not (settings.installed or mark) or settings.engine == "xla":
         return compat.stock_rule(ctx, *args, **params)
 
     loop = compat.loop_of(params)
     start = time.perf_counter()
     results = passed = None
     try:
-        with _types_of(loop):
+        with _types_of(loop), switches.using(**changes):
             outcome = _outcome(ctx, loop)
             if isinstance(outcome, Native):
-                lower = lower_both if settings.check else _lower_native
+                check = settings.check and not inner
+                lower = lower_both if check else _lower_native
                 # a copy, because XLA's turn needs a context without traces of ours
                 results = lower(ctx.replace(), loop, outcome, args, params)
             elif outcome.lower is not None:
@@ -60,12 +63,13 @@ def lower_scan(ctx: Any, *args: Any, **params: Any) -> Sequence[Any]:
     except Exception as error:
         reason = f"the engine failed inside ({type(error).__name__}: {error})"
         outcome = Failed(reason, error=error)
-    first = reporting.record(loop, outcome, time.perf_counter() - start)
+    seconds = time.perf_counter() - start
+    first = not inner and reporting.record(loop, outcome, seconds)
     if results is not None:
         return results
 
     assert isinstance(outcome, Left)
-    if settings.strict or settings.engine == "native":
+    if not inner and (settings.strict or settings.engine == "native"):
         cause = outcome.error if isinstance(outcome, Failed) else None
         raise EngineError(f"{loop} was left to XLA: {outcome.reason}.") from cause
     if first and isinstance(outcome, Failed):

@@ -19,10 +19,10 @@ from onescan.emit.gpu import build as build_for_gpu
 from onescan.emit.kernel import build
 from onescan.emit.support import require_supported
 from onescan.loop import LeaveToXla, Loop
-from onescan.passes import PASSES, XLA_PASSES, simplify
+from onescan.passes import PARALLEL_PASSES, PASSES, XLA_PASSES, simplify
 from onescan.passes.inline import inline
 from onescan.passes.split import Pass, Split, improved
-from onescan.passes.worth import keeps_busy
+from onescan.passes.worth import PARALLEL_DEVICES, keeps_busy
 from onescan.plan.choose import Machine, choose
 from onescan.plan.gpu import Chip
 from onescan.plan.gpu import choose as choose_on_gpu
@@ -63,11 +63,13 @@ def compile_loop(loop: Loop, platform: str) -> Native | Left:
         loop = inline(loop)
     except LeaveToXla as reason:
         return Left(str(reason))
-    smaller = Smaller.of(loop, PASSES)
+    parallel = platform in PARALLEL_DEVICES and not switches.current().sequential
+    last = PARALLEL_PASSES if parallel else ()
+    smaller = Smaller.of(loop, (*PASSES, *last))
     try:
         return Native(smaller.lowered(partial(native, platform)), **smaller.told)
     except LeaveToXla as reason:
-        smaller = Smaller.of(loop, XLA_PASSES)
+        smaller = Smaller.of(loop, (*XLA_PASSES, *last))
         if all(platform == "cpu" and keeps_busy(eqn) for eqn in smaller.moved):
             return Left(str(reason))
         return Left(str(reason), **smaller.told, lower=smaller.lowered(stock))

@@ -22,7 +22,7 @@ from jax.core import ShapedArray
 from jax.extend.core import Primitive, Var
 from jax.interpreters import mlir
 
-from onescan import compat
+from onescan import compat, switches
 from onescan.loop import Loop, nbytes
 from onescan.passes import PASSES
 from onescan.passes.split import Pass, Split, Values, improved, parts_of, rebuilt, run
@@ -45,6 +45,8 @@ mlir.register_lowering(loop_p, lambda ctx, *args, lower, results: lower(ctx, *ar
 
 def budget(loop: Loop) -> int:
     """Bytes that the work taken out of a loop may keep in memory."""
+    if (chosen := switches.current().memory) is not None:
+        return chosen
     held = nbytes(loop.x_avals + loop.y_avals, loop.length)
     held += nbytes(loop.const_avals + loop.carry_avals)
     return max(ALWAYS_ALLOWED, TIMES_THE_LOOP * held)

@@ -26,6 +26,8 @@ class Settings:
     installed: bool = False  # take every jax.lax.scan, not only onescan.scan
     strict: bool = False  # a loop left to XLA is an error
     check: bool = False  # run both engines and compare
+    sequential: bool = False  # every recurrence in the order of its steps
+    memory: int | None = None  # bytes for what passes take out of a loop
 
 
 # Kept apart, so that install() inside a region is not undone by it.
@@ -95,4 +97,31 @@ def engine(name: Engine) -> Iterator[None]:
             f"Choose one of {', '.join(get_args(Engine))}."
         )
     with using(engine=name):
+        yield
+
+
+@contextmanager
+def options(
+    *, sequential: bool | None = None, memory: int | None = None
+) -> Iterator[None]:
+    """Choose what the passes may do to the loops compiled in this region.
+
+    `sequential` keeps the order of the steps in every recurrence. Without it, a
+    device with many more threads than a loop has lanes solves a recurrence such as
+    ``c = a * c + x`` for chunks of time at once, which rounds differently.
+
+    `memory` is the number of bytes that the work taken out of a loop may wait in;
+    more is done in chunks of time. The default is twice what the loop holds, and
+    at least 64 MiB.
+
+    >>> import onescan
+    >>> with onescan.options(sequential=True, memory=1 << 30):
+    ...     carry, ys = onescan.scan(lambda c, x: (c + x, c), 0, [1, 2, 3])
+    """
+    if memory is not None and memory < 0:
+        raise ScanValueError(
+            f"onescan.options: memory is {memory}, and cannot be less than 0 bytes."
+        )
+    chosen = {"sequential": sequential, "memory": memory}
+    with using(**{k: v for k, v in chosen.items() if v is not None}):
         yield

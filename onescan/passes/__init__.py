@@ -9,6 +9,7 @@ from functools import partial
 
 from onescan.passes.accumulate import accumulate
 from onescan.passes.hoist import hoist
+from onescan.passes.linear import linear
 from onescan.passes.simplify import simplify
 from onescan.passes.sink import sink
 
@@ -16,3 +17,5 @@ from onescan.passes.sink import sink
 PASSES = (simplify, accumulate, hoist, sink, simplify)
 #: for a loop that XLA runs, for which every accumulator is work
 XLA_PASSES = (simplify, partial(accumulate, reductions=True), hoist, sink, simplify)
+#: afterwards, for devices that want more lanes than a loop has
+PARALLEL_PASSES = (linear, simplify)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from math import prod
+from math import log2, prod
 from typing import Any
 
 from jax.extend.core import JaxprEqn
@@ -28,6 +28,13 @@ PER_ELEMENT = 4
 #: multiply-adds for each element read or written from which a product of one step
 #: keeps a CPU busy by itself
 BUSY = 32
+
+#: platforms with far more threads than a loop may have lanes
+PARALLEL_DEVICES = frozenset(("cuda",))
+#: steps from which a linear recurrence is worth solving in chunks, and lanes up to
+#: which it is
+LONG = 512
+FEW_LANES = 4096
 
 #: primitives that JAX gives to a library, batched as well as one by one
 LIBRARY = frozenset(
@@ -83,6 +90,17 @@ def pays(saved: float, left: Iterable[Any]) -> bool:
 def pays_to_sum(saved: float, left: Iterable[Any]) -> bool:
     """The same for an accumulator."""
     return saved >= HEAVY_SUM and pays(saved, left)
+
+
+def pays_in_chunks(length: int, lanes: int) -> int:
+    """Chunks of time for which a linear recurrence is worth solving in parallel.
+
+    On a device with far more threads than lanes.  As many chunks as a chunk has
+    steps take the least time; 0 where step by step is as good.
+    """
+    if length < LONG or lanes > FEW_LANES:
+        return 0
+    return 1 << round(log2(length) / 2)
 
 
 NAMES = {
