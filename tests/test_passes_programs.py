@@ -211,6 +211,31 @@ def test_long_loops_stay_within_the_budget():
     assert each * surround.chunk_of(loop, splits) <= surround.budget(loop)
 
 
+@pytest.mark.parametrize("engine", ["native", "xla"])
+def test_peak_memory_follows_the_budget(engine, request):
+    """The products of all steps of a long loop take 32 MiB, and 2 MiB are allowed."""
+    if engine == "xla":
+        request.getfixturevalue("without_engine")
+    weights, length, mebi = normal(0, 4, 4096), 2048, 1 << 20
+
+    def step(h, x):
+        return jnp.tanh(h + x @ weights), None
+
+    def compiled(memory):
+        def run(xs):
+            return onescan.scan(step, jnp.zeros(4096), xs)[0]
+
+        with onescan.options(memory=memory):
+            return jax.jit(run).lower(jnp.zeros((length, 4))).compile()
+
+    free, bounded = compiled(1 << 40), compiled(2 * mebi)
+    peaks = [p.memory_analysis().temp_size_in_bytes for p in (free, bounded)]
+    assert peaks[0] > 32 * mebi
+    assert peaks[1] < 3 * mebi
+    xs = normal(1, length, 4)
+    assert_close(bounded(xs), free(xs), 1e-5)
+
+
 def test_work_that_does_not_fit_stays_in_the_loop(monkeypatch):
     monkeypatch.setattr(surround, "budget", lambda loop: 0)
     args = problem(rnn)
