@@ -261,9 +261,9 @@ def test_only_long_loops_with_few_lanes_are_worth_it():
         loop, _ = loop_of(smoothed, jnp.zeros(lanes), jnp.ones((length, lanes)))
         return linear(loop)
 
-    assert split(4096, 8) is not None
-    assert split(100, 8) is None
-    assert split(4096, 10_000) is None
+    assert split(8192, 8) is not None
+    assert split(1024, 8) is None
+    assert split(8192, 10_000) is None
 
 
 def test_a_carry_that_stays_takes_its_steps_anyway():
@@ -271,7 +271,7 @@ def test_a_carry_that_stays_takes_its_steps_anyway():
         h, c = carry
         return (jnp.sin(h + x), 0.5 * c + x), c
 
-    loop, _ = loop_of(step, (0.0, 0.0), jnp.ones(4096))
+    loop, _ = loop_of(step, (0.0, 0.0), jnp.ones(8192))
     assert linear(loop) is None
 
 
@@ -279,6 +279,7 @@ def test_a_carry_that_stays_takes_its_steps_anyway():
 def like_a_gpu(monkeypatch):
     """The CPU as a device that wants more lanes."""
     monkeypatch.setattr(pipeline, "PARALLEL_DEVICES", frozenset(("cpu",)))
+    monkeypatch.setattr(worth, "LONG", 500)
     jax.clear_caches()
     yield
     jax.clear_caches()
