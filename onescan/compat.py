@@ -230,12 +230,13 @@ def gpu_kernel_call(
     *,
     blocks: int,
     warps: int,
+    team: int,
     shared: int,
     buffers: int,
 ) -> bytes:
     """The launch of a kernel, as JAX's launcher wants it described."""
     launcher = importlib.import_module("jaxlib.gpu_triton")
-    kernel = launcher.TritonKernel(name, warps, 1, shared, code, "", capability)
+    kernel = launcher.TritonKernel(name, warps, team, shared, code, "", capability)
     parameters = [launcher.create_array_parameter(0, 0)] * buffers
     call = launcher.TritonKernelCall(kernel, blocks, 1, 1, parameters)
     return call.to_proto(name, b"")

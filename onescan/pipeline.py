@@ -138,6 +138,7 @@ def gpu_kernel_of(plan: Plan, chip: Chip) -> gpu.Kernel:
         capability=chip.capability,
         blocks=-(-plan.tiles // per_block),
         threads=plan.grid.threads,
+        team=plan.grid.team,
         shared=shared,
     )
 

@@ -1,15 +1,21 @@
 """Code that the threads of a block run together on one tile.
 
 Every operation of the body is spread over the threads, element by element.  What it
-gives stands in memory that the block shares, and a barrier stands between two
-operations; a single number each thread computes for itself.  Control flow is the
-same for all threads of a block, so all of them meet every barrier.
+gives stands in memory that the block shares; a single number each thread computes
+for itself.  Between two operations stands a barrier, if the second reads what the
+first wrote, or writes what the first read or wrote.  Control flow is the same for
+all threads of a block, so all of them meet every barrier.
+
+Where one block cannot hold what a loop needs, several blocks work as one team (a
+cluster, in the words of the hardware).  Each of them has all shared memory of the
+team in its own: what a thread stores there, it stores in every block.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -17,7 +23,7 @@ import numpy as np
 from llvmlite import ir
 
 from onescan.emit import types as ty
-from onescan.emit.arrays import Array, Index, Memory, add, scale
+from onescan.emit.arrays import Array, At, Index, Memory, add, scale
 from onescan.emit.emitter import CHEAP, Emitter
 from onescan.plan.plan import Lane, Plan
 
@@ -28,7 +34,7 @@ ROUNDS = 4
 ALIGNED = 16
 
 #: operations that are done again rather than putting their result away
-AGAIN = 300
+AGAIN = 60
 #: registers of a block, and those of a thread that are left to all but weights
 REGISTERS = 65536
 OTHERS = 40
@@ -36,58 +42,177 @@ OTHERS = 40
 KEPT = 160 << 10
 
 _TID = "llvm.nvvm.read.ptx.sreg.tid.x"
+_RANK = "llvm.nvvm.read.ptx.sreg.cluster.ctarank"
 _SHARED = 3  # LLVM's number of the address space
 
 Visit = Callable[[tuple[Index, ...]], None]
 
 
+class Watch(ir.IRBuilder):
+    """A builder that notes which memory its loads and stores touch."""
+
+    def __init__(
+        self, block: ir.Block, private: set[int], shared: set[int], team: int
+    ) -> None:
+        super().__init__(block)
+        self.private = private  # memory that each thread has for itself
+        self.shared = shared  # memory that every block has for itself
+        self.team = team  # blocks that work together
+        self.distances: list[ty.Value] = []  # from here to the memory of each of them
+        self.reads: set[int] = set()
+        self.writes: set[int] = set()
+
+    def load(self, ptr: Any, *args: Any, **options: Any) -> Any:
+        self._note(self.reads, ptr)
+        return super().load(ptr, *args, **options)
+
+    def store(self, value: Any, ptr: Any, *args: Any, **options: Any) -> Any:
+        self._note(self.writes, ptr)
+        if self.team == 1 or id(_root(ptr)) not in self.shared:
+            return super().store(value, ptr, *args, **options)
+        here = self.ptrtoint(ptr, ty.I64)
+        for far in self.distances:
+            there = self.inttoptr(self.add(here, far), ty.PTR)
+            super().store(value, there, *args, **options)
+        return None
+
+    def _note(self, seen: set[int], pointer: Any) -> None:
+        root = _root(pointer)
+        if not isinstance(root, ir.AllocaInstr) and id(root) not in self.private:
+            seen.add(id(root))
+
+
+def _root(pointer: Any) -> Any:
+    """The beginning of the memory that a pointer points into."""
+    while isinstance(pointer, ir.GEPInstr):
+        pointer = pointer.pointer
+    return pointer
+
+
 class BlockEmitter(Emitter):
     """One kernel function under construction, run by all threads of a block."""
+
+    b: Watch
 
     def __init__(self, plan: Plan, function: ir.Function) -> None:
         super().__init__(plan, function)
         assert plan.grid is not None
-        self.threads = plan.grid.threads
+        self.team = plan.grid.team
+        self.block = plan.grid.threads  # of one block
+        self.threads = self.block * self.team
         self.shared_bytes = 0
-        self.registers = min(REGISTERS // self.threads, 255) - OTHERS  # for weights
+        self.registers = min(REGISTERS // self.block, 255) - OTHERS  # for weights
         self.kept_bytes = 0  # of weights, in shared memory
         self.prepare: Any = None  # where code goes that runs before the first step
+        self._pulled: dict[Any, ty.Value] | None = None  # in the visit of an element
+        self._busy = 0  # threads that the operations before have taken
         self.apart = False  # whether each thread is doing something of its own
-        self.unsettled = False  # whether threads may still read or write shared memory
+        self._private: set[int] = set()
+        self._shared: set[int] = set()
+        self.b = Watch(self.b.block, self._private, self._shared, self.team)
+        self._anything = False  # whether any memory may have been touched, or just:
+        self._read: set[int] = set()
+        self._written: set[int] = set()
         module = function.module
         room: Any = ir.GlobalVariable(module, ir.ArrayType(ty.I8, 0), "shared", _SHARED)
         room.align = ALIGNED
         self._room = room
-        self._private: set[int] = set()
-        tid = function_of(module, _TID, ir.FunctionType(ty.I32, []))
-        self.thread = self.entry.zext(self.entry.call(tid, []), ty.I64)
+        self.here = self._given(_TID)  # the thread's number in its block
+        self.thread = self.here
+        if self.team > 1:
+            size = ir.Constant(ty.I64, self.block)
+            first = self.entry.mul(self._given(_RANK), size)
+            self.thread = self.entry.add(first, self.here)
+            self.b.distances = self._distances()
+            self._barrier(self.b)  # all blocks are there
+
+    def _distances(self) -> list[ty.Value]:
+        """How far each block's memory is from this one's: the same for all of it."""
+        b, module = self.entry, self.function.module
+        kind = ir.FunctionType(ty.PTR, [ty.PTR, ty.I32])
+        of_block = function_of(module, "llvm.nvvm.mapa", kind)
+        base = b.addrspacecast(self._room, ty.PTR)
+        start = b.ptrtoint(base, ty.I64)
+        ranks = (ir.Constant(ty.I32, rank) for rank in range(self.team))
+        there = (b.call(of_block, [base, rank]) for rank in ranks)
+        return [b.sub(b.ptrtoint(pointer, ty.I64), start) for pointer in there]
+
+    def _given(self, name: str) -> ty.Value:
+        """One of the numbers a thread is given by the hardware."""
+        function = function_of(self.function.module, name, ir.FunctionType(ty.I32, []))
+        return self.entry.zext(self.entry.call(function, []), ty.I64)
+
+    def finish(self) -> None:
+        """No block ends while another may still write to it."""
+        if self.team > 1:
+            self._barrier(self.b)
 
     # meeting
 
+    @contextmanager
+    def phase(self) -> Iterator[None]:
+        """Code in which each thread goes its own way, after a barrier if need be."""
+        if self.apart:
+            yield
+            return
+        before = self.b.block
+        here = self.function.append_basic_block("phase")
+        end = self.b.branch(here)
+        self.b.position_at_end(here)
+        reads, writes = self.b.reads, self.b.writes
+        self.b.reads, self.b.writes = set(), set()
+        with self.by_itself():
+            yield
+        seen, changed = self.b.reads, self.b.writes
+        late = self._anything or not (
+            seen.isdisjoint(self._written)
+            and changed.isdisjoint(self._read | self._written)
+        )
+        if late:
+            place = ir.IRBuilder(before)
+            place.position_before(end)
+            self._barrier(place)
+            self._anything, self._read, self._written = False, set(), set()
+        self._read |= seen
+        self._written |= changed
+        self.b.reads, self.b.writes = reads | seen, writes | changed
+
     def sync(self) -> None:
         """Every thread has done what comes before."""
-        if self.unsettled and not self.apart:
-            self.barrier()
-        self.unsettled = True
+        if not self.apart and (self._anything or self._written):
+            self._barrier(self.b)
+            self._anything, self._read, self._written = False, set(), set()
+        # what is read next was not in a phase
+        self._anything = True
 
-    def barrier(self) -> None:
+    def _barrier(self, b: ty.Builder) -> None:
         module = self.function.module
-        if self.threads == WARP:
+        nothing = ir.FunctionType(ir.VoidType(), [])
+        if self.team > 1:
+            for name in ("arrive", "wait"):
+                full = f"llvm.nvvm.barrier.cluster.{name}.aligned"
+                b.call(function_of(module, full, nothing), [])
+        elif self.threads == WARP:
             kind = ir.FunctionType(ir.VoidType(), [ty.I32])
             meet = function_of(module, "llvm.nvvm.bar.warp.sync", kind)
-            self.b.call(meet, [ir.Constant(ty.I32, -1)])
+            b.call(meet, [ir.Constant(ty.I32, -1)])
         else:
-            kind = ir.FunctionType(ir.VoidType(), [])
-            meet = function_of(module, "llvm.nvvm.barrier0", kind)
-            self.b.call(meet, [])
-        self.unsettled = False
+            b.call(function_of(module, "llvm.nvvm.barrier0", nothing), [])
+
+    def begin_at(self, block: ir.Block) -> None:
+        super().begin_at(block)
+        self._anything = True
 
     @contextmanager
     def loop(self, count: int, unroll: int = 0) -> Any:
-        self.unsettled = True  # from the round before
+        self._anything |= not self.apart  # the round before
+        pulled = self._pulled
         with super().loop(count, unroll) as index:
+            # what is computed in a round cannot be used after it
+            self._pulled = None if pulled is None else dict(pulled)
             yield index
-        self.unsettled = True
+        self._pulled = pulled
+        self._anything |= not self.apart
 
     @contextmanager
     def by_itself(self) -> Iterator[None]:
@@ -112,12 +237,33 @@ class BlockEmitter(Emitter):
         total = prod(shape)
         if not total:
             return
-        self.sync()
-        with self.by_itself():
+        with self.phase():
             if total == 1:
-                body((0,) * len(shape))
+                self._visit(body, (0,) * len(shape))
             else:
-                self.spread(total, lambda flat: body(unflattened(self.b, flat, shape)))
+                self.spread(
+                    total,
+                    lambda flat: self._visit(body, unflattened(self.b, flat, shape)),
+                )
+
+    def _visit(self, body: Visit, index: tuple[Index, ...]) -> None:
+        """Visit an element; what is pulled several times is computed once."""
+        outer, self._pulled = self._pulled, {}
+        body(index)
+        self._pulled = outer
+
+    def lazy(self, var: Any, at: At, *args: Any, **options: Any) -> Array:
+        array = super().lazy(var, at, *args, **options)
+
+        def once(index: tuple[Index, ...]) -> ty.Value:
+            if self._pulled is None:
+                return at(index)
+            key = (id(at), *map(same, index))
+            if key not in self._pulled:
+                self._pulled[key] = at(index)
+            return self._pulled[key]
+
+        return replace(array, at=once)
 
     def nest_in_groups(
         self,
@@ -152,8 +298,7 @@ class BlockEmitter(Emitter):
         if self.apart or prod(outer) > 1 or self.is_private(target.memory):
             self.nest(outer, lanes, visit)
             return
-        self.sync()
-        with self.by_itself(), self.first_thread():
+        with self.phase(), self.first_thread():
             visit((0,) * len(shape))
 
     def spread(self, total: int, body: Callable[[Index], None]) -> None:
@@ -167,8 +312,19 @@ class BlockEmitter(Emitter):
             for k in range(rounds):
                 body(add(self.b, self.thread, k * self.threads))
         if left:
-            with self.b.if_then(self.below(self.thread, left)):
-                body(add(self.b, self.thread, rounds * self.threads))
+            thread = self.thread if rounds else self._others(total)
+            with self.b.if_then(self.below(thread, left)):
+                body(add(self.b, thread, rounds * self.threads))
+
+    def _others(self, count: int) -> ty.Value:
+        """Numbers for threads, of which the first `count` are in warps of their own.
+
+        Two small operations that need no barrier between them then go on side by side.
+        """
+        warps = -(-count // WARP) * WARP
+        first = self._busy if self._busy + warps <= self.threads else 0
+        self._busy = first + warps
+        return self.b.sub(self.thread, ir.Constant(ty.I64, first))
 
     def below(self, value: ty.Value, limit: int) -> ty.Value:
         return self.b.icmp_unsigned("<", value, ir.Constant(ty.I64, limit))
@@ -209,7 +365,15 @@ class BlockEmitter(Emitter):
         self.shared_bytes += -(-size // ALIGNED) * ALIGNED
         place: Any = self.entry.gep(self._room, [start], source_etype=ty.I8)
         place.type = ir.PointerType(addrspace=_SHARED)
-        return self.entry.addrspacecast(place, ty.PTR)
+        pointer = self.entry.addrspacecast(place, ty.PTR)
+        self._shared.add(id(pointer))
+        return pointer
+
+    def own_room(self, numbers: int, dtype: Any) -> Memory:
+        """Shared memory in which each thread has some numbers of its own."""
+        dtype = np.dtype(dtype)
+        pointer = self.reserve(self.block * numbers * dtype.itemsize)
+        return Memory(pointer, dtype, (numbers, 1), 0, ALIGNED)
 
     def is_private(self, memory: Memory | None) -> bool:
         """Whether each thread has its own copy of this memory."""
@@ -220,10 +384,9 @@ class BlockEmitter(Emitter):
         if not alone or self.apart:
             super().put(target, source, vector)
             return
-        self.sync()
         memory: Any = target.memory
         index = (0,) * len(target.shape)
-        with self.by_itself(), self.first_thread():
+        with self.phase(), self.first_thread():
             memory.store(self.b, index, source.at(index))
 
     def put_all(self, pairs: list[tuple[Array, Array]]) -> None:
@@ -242,28 +405,28 @@ class BlockEmitter(Emitter):
         if prod(shape) > 1:
             self.nest(shape, pairs[0][0].lanes, visit)
             return
-        self.sync()
-        with self.by_itself(), self.first_thread():
-            visit((0,) * len(shape))
+        with self.phase(), self.first_thread():
+            self._visit(visit, (0,) * len(shape))
 
     # before the first step
 
     def fits(self, numbers: int) -> bool:
         """Whether each thread can keep that many more weights."""
         over = max(0, numbers - max(self.registers, 0))
-        return self.kept_bytes + 4 * over * self.threads <= KEPT
+        return self.kept_bytes + 4 * over * self.block <= KEPT
 
     def in_registers(self, numbers: int) -> int:
         """How many of that many more weights a thread keeps in registers."""
         here = min(numbers, max(self.registers, 0))
         self.registers -= here
-        self.kept_bytes += 4 * (numbers - here) * self.threads
+        self.kept_bytes += 4 * (numbers - here) * self.block
         return here
 
     @contextmanager
     def beforehand(self) -> Iterator[None]:
         """Code that runs once, before the first step."""
-        after, self.b = self.b, self.prepare
+        after: Any = self.b
+        self.b = self.prepare
         yield
         self.b = after
 
@@ -295,6 +458,11 @@ def unflattened(b: ty.Builder, flat: Index, shape: Iterable[int]) -> tuple[Index
             index.append(b.zext(b.urem(rest, size), ty.I64))
             rest = b.udiv(rest, size)
     return tuple(reversed(index))
+
+
+def same(i: Index) -> Any:
+    """What two indices have in common if they are the same."""
+    return i if isinstance(i, int) else id(i)
 
 
 def flattened(b: ty.Builder, index: tuple[Index, ...], shape: Iterable[int]) -> Index:

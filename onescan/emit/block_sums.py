@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
+from onescan.emit import structural
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, add, scale
 from onescan.emit.block import WARP, BlockEmitter, flattened, function_of, unflattened
@@ -96,7 +97,6 @@ def sums(
     count, terms = prod(target.shape), prod(sizes)
     parts = sharing(e, count, terms)
     groups = count if e.is_private(memory) else e.threads // parts
-    e.sync()
     b = e.b
     part = b.and_(e.thread, ir.Constant(ty.I64, parts - 1))
     group = b.lshr(e.thread, ir.Constant(ty.I64, parts.bit_length() - 1))
@@ -109,7 +109,7 @@ def sums(
         total = joined(e, total, combine, target.dtype, parts)
         memory.store(b, place, rounded(b, total, target.dtype))
 
-    with e.by_itself():
+    with e.phase():
         if e.is_private(memory):
             one(0)
             return
@@ -298,8 +298,7 @@ class _Weights:
         shape = (self.parts, self.rows, self.columns)
         memory = e.scratch(shape, (None,) * 3, self.dtype if words == 2 else np.float32)
         self.sums = memory
-        e.sync()
-        with e.by_itself():
+        with e.phase():
             whole, left = divmod(self.rows, ROWS)
             _repeat(e, whole, lambda k: self._some(scale(e.b, k, ROWS), ROWS, weights))
             if left:
@@ -350,7 +349,6 @@ class _Weights:
     def _loaded(self, most: int) -> dict[tuple[int, int, int], Weight]:
         """Every weight of this thread: in a register, or how to read it."""
         e, weights = self.e, {}
-        room = 0
         for chunk in range(self.chunks):
             for j, column in enumerate(self.mine):
                 terms = [self._term(chunk, r) for r in range(TOGETHER)]
@@ -358,16 +356,12 @@ class _Weights:
                 if len(weights) + TOGETHER <= most:
                     kept: list[Any] = [v and (lambda v=v: v) for v in values]
                 else:
-                    memory = e.scratch(
-                        (e.threads, TOGETHER), (None, None), self._kept_as()
-                    )
-                    room += 1
+                    memory = e.own_room(TOGETHER, self._kept_as())
                     for r, value in enumerate(values):
                         if value is not None:
-                            memory.store(e.b, (e.thread, r), value)
+                            memory.store(e.b, (e.here, r), value)
                     kept = [
-                        v
-                        and (lambda r=r, memory=memory: memory.load(e.b, (e.thread, r)))
+                        v and (lambda r=r, memory=memory: memory.load(e.b, (e.here, r)))
                         for r, v in enumerate(values)
                     ]
                 for r, weight in enumerate(kept):
@@ -441,4 +435,27 @@ class _Weights:
 Weight = Callable[[], ty.Value]
 
 
-RULES = {**dict.fromkeys(KINDS, reduction), "dot_general": dot_general}
+def concatenate(e: BlockEmitter, eqn: Any, operands: list[Array]) -> list[Array]:
+    """Pieces of one shape are made together: they may have much in common."""
+    shapes = {x.shape for x in operands}
+    if len(shapes) > 1:
+        return structural.RULES["concatenate"](e, eqn, operands)
+    axis, (shape,) = eqn.params["dimension"], shapes
+    target = e.fresh(eqn.outvars[0])
+    memory: Any = target.memory
+
+    def visit(index: Place) -> None:
+        for k, x in enumerate(operands):
+            value, place = x.at(index), list(index)
+            place[axis] = add(e.b, place[axis], k * shape[axis])
+            memory.store(e.b, tuple(place), value)
+
+    e.nest(shape, target.lanes, visit)
+    return [target]
+
+
+RULES = {
+    "concatenate": concatenate,
+    **dict.fromkeys(KINDS, reduction),
+    "dot_general": dot_general,
+}

@@ -105,13 +105,13 @@ def while_(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
         e.function.append_basic_block(name) for name in ("while", "do", "after")
     )
     e.b.branch(head)
-    e.b.position_at_end(head)
+    e.begin_at(head)
     (test,) = emit_body(e, cond, [*cond_consts, *cells], set())
     if test.shape:
         test = e.materialise(test)
     e.sync()
     e.b.cbranch(_any(e, test), inside, done)
-    e.b.position_at_end(inside)
+    e.begin_at(inside)
     # what is done keeps its values, so a body may not overwrite them
     owned = set() if test.shape else {c.memory for c in cells}
     values = emit_body(e, body, [*body_consts, *cells], owned)
@@ -120,7 +120,7 @@ def while_(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
         values = [_where(e, var, test, value, cell) for var, cell, value in pairs]
     renew(e, cells, values)
     e.b.branch(head)
-    e.b.position_at_end(done)
+    e.begin_at(done)
     return cells
 
 
@@ -174,12 +174,12 @@ def cond(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     for k in range(last):
         switch.add_case(ir.Constant(kind, k), blocks[k])
     for block, branch in zip(blocks, branches, strict=True):
-        e.b.position_at_end(block)
+        e.begin_at(block)
         outs = emit_body(e, branch.jaxpr, args, set())
         for result, value in zip(results, outs, strict=True):
             e.put(result, value)
         e.b.branch(done)
-    e.b.position_at_end(done)
+    e.begin_at(done)
     return results
 
 

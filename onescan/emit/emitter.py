@@ -57,6 +57,10 @@ class Emitter:
     def sync(self) -> None:
         """Let all who work on this tile meet, before all read what one wrote."""
 
+    def begin_at(self, block: ir.Block) -> None:
+        """Go on at a block that may be reached from several places."""
+        self.b.position_at_end(block)
+
     @contextmanager
     def by_itself(self) -> Iterator[None]:
         """Code that each of those who work on a tile runs whole."""

@@ -83,6 +83,8 @@ def _launched(kernel: ir.Function, tile: ir.Function, grid: Grid, tiles: int) ->
     if not grid.together:
         first = b.mul(number, ir.Constant(ty.I32, grid.threads))
         number = b.add(first, _special(b, _TID))
+    if grid.team > 1:
+        number = b.udiv(number, ir.Constant(ty.I32, grid.team))
     number = b.zext(number, ty.I64)
     work, done = kernel.append_basic_block("work"), kernel.append_basic_block("done")
     b.cbranch(b.icmp_unsigned("<", number, ir.Constant(ty.I64, tiles)), work, done)

@@ -3,7 +3,7 @@
 A GPU hides the latency of memory behind other threads, and a loop with few lanes has
 few of them.  So the loads of xs, which depend on nothing the loop computes, are
 issued long before their numbers are used: a group of steps ahead by a thread that is
-alone, one step ahead by the threads of a block.
+alone, two steps ahead by the threads of a block.
 """
 
 from __future__ import annotations
@@ -145,20 +145,39 @@ class BlockTile(GpuTile):
         limit = EACH * e.threads
         ahead = [i for i in range(self.fixed, self.num_in) if self._count(i) <= limit]
         held = {i: self._room(i, *self._turns(self._count(i))) for i in ahead}
-        zero = ir.Constant(ty.I64, 0)
+        flying = {i: self._flying(i) for i in ahead}
+        zero, one = (ir.Constant(ty.I64, k) for k in (0, 1))
         self._store(held, {i: self._loads(i, zero) for i in ahead}, zero)
+        self._set(flying, {i: self._loads(i, self._held_back(one)) for i in ahead})
         with e.loop(length) as step:
-            last = ir.Constant(ty.I64, length - 1)
-            after = e.b.add(step, ir.Constant(ty.I64, 1))
-            inside = e.b.select(e.b.icmp_signed("<", after, last), after, last)
-            coming = {i: self._loads(i, inside) for i in ahead}
+            after = e.b.add(step, one)
+            later = self._held_back(e.b.add(after, one))
+            coming = {i: self._loads(i, later) for i in ahead}
             loaded = {
                 self.variables[i]: self._held(i, self._turn(held[i], step))
                 for i in ahead
             }
             one_step(step, loaded)
-            self._store(held, coming, after)
+            arrived = {i: [e.b.load(cell) for cell in flying[i]] for i in ahead}
+            self._store(held, arrived, after)
+            self._set(flying, coming)
         e.prepare.branch(start)
+        e.finish()
+
+    def _held_back(self, step: ty.Value) -> ty.Value:
+        """A step, or the last one if there are not so many."""
+        last, b = ir.Constant(ty.I64, self.loop.length - 1), self.e.b
+        return b.select(b.icmp_signed("<", step, last), step, last)
+
+    def _flying(self, i: int) -> list[ty.Value]:
+        """Where a thread keeps what it loaded for the step after the next."""
+        kind = ty.register_type(self.variables[i].aval.dtype)
+        return [self.e.entry.alloca(kind) for _ in range(self._rounds(i))]
+
+    def _set(self, cells: dict[int, list[Any]], values: dict[int, list[Any]]) -> None:
+        for i, places in cells.items():
+            for cell, value in zip(places, values[i], strict=True):
+                self.e.b.store(value, cell)
 
     # two places, in turns
 

@@ -28,6 +28,9 @@ MOST = 256
 ALONE, ALONE_OF_MANY, WIDEST = 1200, 3000, 64
 #: threads that a block can have, and the weights each of them can keep
 SIZES = {32: 200, 64: 200, 128: 200, 256: 200, 384: 130, 512: 88, 768: 45, 1024: 24}
+#: the compute capability from which blocks can work together, and how many times the
+#: weights that registers hold a block may have: shared memory holds some too
+CLUSTERS, SPILLED = 90, 1.5
 #: operations that a thread of a block should have in the largest operation of a step
 EACH = 16
 #: lanes that one block does at most
@@ -108,20 +111,30 @@ def _thread_plan(loop: Loop, axes: list[Merged], chip: Chip) -> Plan:
 
 
 def _block_plan(loop: Loop, works: list[Work], axes: list[Merged], chip: Chip) -> Plan:
-    rows = min(ROWS, -(-_lanes(axes) // chip.cores))
+    weights = _weights(loop)
+    team = _team(weights, chip)
+    rows = min(ROWS, -(-_lanes(axes) // (chip.cores // team)))
     lanes: list[Lane] = []
     lane_of: dict[Var, dict[int, Lane]] = {}
     for k, axis in enumerate(axes):
         extent = rows if k == len(axes) - 1 and len(axis.parts) == 1 else 1
         assign(lane_of, lanes, axis, Lane(axis.size, min(extent, axis.size), False))
     per_tile = [w.operations / _lanes(axes) * rows for w in works]
-    if (total := sum(per_tile)) > LARGE:
+    if (total := sum(per_tile) / team) > LARGE:
         raise LeaveToXla(
             f"each step has {total / 1e6:.0f} million operations for a block of GPU "
             "threads, which XLA's own kernels spread better"
         )
-    threads = _threads(_weights(loop), max(per_tile, default=0.0))
-    return finished(loop, lanes, lane_of, 1, False, Grid(threads, together=True))
+    threads = _threads(weights // team, max(per_tile, default=0.0))
+    grid = Grid(threads, together=True, team=team)
+    return finished(loop, lanes, lane_of, 1, False, grid)
+
+
+def _team(weights: int, chip: Chip) -> int:
+    """Blocks that it takes to keep the weights."""
+    most = max(n * each for n, each in SIZES.items())
+    sizes = (1, 2, 4, 8) if chip.capability >= CLUSTERS else (1,)
+    return next((n for n in sizes if weights <= n * most * SPILLED), sizes[-1])
 
 
 def _threads(weights: int, largest: float) -> int:

@@ -37,6 +37,7 @@ class Grid:
 
     threads: int  # of a block
     together: bool  # whether the threads of a block share a tile
+    team: int = 1  # blocks that share it with them
 
 
 @dataclass(frozen=True, eq=False)

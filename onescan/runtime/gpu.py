@@ -28,8 +28,9 @@ class Kernel:
 
     module: ir.Module
     capability: int
-    blocks: int
+    blocks: int  # or teams of them
     threads: int  # of a block
+    team: int = 1  # blocks that are launched as one cluster
     shared: int = 0  # bytes that the threads of a block share
 
 
@@ -49,6 +50,7 @@ def lowering(
         kernel.capability,
         blocks=kernel.blocks,
         warps=kernel.threads // WARP,
+        team=kernel.team,
         shared=kernel.shared,
         buffers=len(operand_layouts) + len(result_layouts),
     )
