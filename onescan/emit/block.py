@@ -23,7 +23,7 @@ import numpy as np
 from llvmlite import ir
 
 from onescan.emit import types as ty
-from onescan.emit.arrays import Array, At, Index, Memory, add, scale
+from onescan.emit.arrays import Array, At, Index, Memory, add, as_value, scale
 from onescan.emit.emitter import CHEAP, Emitter
 from onescan.plan.plan import Lane, Plan
 
@@ -34,7 +34,7 @@ ROUNDS = 4
 ALIGNED = 16
 
 #: operations that are done again rather than putting their result away
-AGAIN = 60
+AGAIN = 30
 #: registers of a block, and those of a thread that are left to all but weights
 REGISTERS = 65536
 OTHERS = 40
@@ -51,11 +51,9 @@ Visit = Callable[[tuple[Index, ...]], None]
 class Watch(ir.IRBuilder):
     """A builder that notes which memory its loads and stores touch."""
 
-    def __init__(
-        self, block: ir.Block, private: set[int], shared: set[int], team: int
-    ) -> None:
+    def __init__(self, block: ir.Block, shared: set[int], team: int) -> None:
         super().__init__(block)
-        self.private = private  # memory that each thread has for itself
+        self.ignored: set[int] = set()
         self.shared = shared  # memory that every block has for itself
         self.team = team  # blocks that work together
         self.distances: list[ty.Value] = []  # from here to the memory of each of them
@@ -78,7 +76,7 @@ class Watch(ir.IRBuilder):
 
     def _note(self, seen: set[int], pointer: Any) -> None:
         root = _root(pointer)
-        if not isinstance(root, ir.AllocaInstr) and id(root) not in self.private:
+        if not isinstance(root, ir.AllocaInstr) and id(root) not in self.ignored:
             seen.add(id(root))
 
 
@@ -93,11 +91,13 @@ class BlockEmitter(Emitter):
     """One kernel function under construction, run by all threads of a block."""
 
     b: Watch
+    early = True
 
     def __init__(self, plan: Plan, function: ir.Function) -> None:
         super().__init__(plan, function)
         assert plan.grid is not None
         self.team = plan.grid.team
+        self.unit = plan.grid.unit
         self.block = plan.grid.threads  # of one block
         self.threads = self.block * self.team
         self.shared_bytes = 0
@@ -109,7 +109,9 @@ class BlockEmitter(Emitter):
         self.apart = False  # whether each thread is doing something of its own
         self._private: set[int] = set()
         self._shared: set[int] = set()
-        self.b = Watch(self.b.block, self._private, self._shared, self.team)
+        self._home: set[int] = set()  # memory of which each block has its own
+        start: Any = self.b.block
+        self.b = Watch(start, self._shared, self.team)
         self._anything = False  # whether any memory may have been touched, or just:
         self._read: set[int] = set()
         self._written: set[int] = set()
@@ -121,10 +123,11 @@ class BlockEmitter(Emitter):
         self.thread = self.here
         if self.team > 1:
             size = ir.Constant(ty.I64, self.block)
-            first = self.entry.mul(self._given(_RANK), size)
+            self.rank = self._given(_RANK)
+            first = self.entry.mul(self.rank, size)
             self.thread = self.entry.add(first, self.here)
             self.b.distances = self._distances()
-            self._barrier(self.b)  # all blocks are there
+            self.meet()  # all blocks are there
 
     def _distances(self) -> list[ty.Value]:
         """How far each block's memory is from this one's: the same for all of it."""
@@ -145,7 +148,7 @@ class BlockEmitter(Emitter):
     def finish(self) -> None:
         """No block ends while another may still write to it."""
         if self.team > 1:
-            self._barrier(self.b)
+            self.meet()
 
     # meeting
 
@@ -164,15 +167,11 @@ class BlockEmitter(Emitter):
         with self.by_itself():
             yield
         seen, changed = self.b.reads, self.b.writes
-        late = self._anything or not (
-            seen.isdisjoint(self._written)
-            and changed.isdisjoint(self._read | self._written)
-        )
-        if late:
+        met = (seen & self._written) | (changed & (self._read | self._written))
+        if met or self._anything:
             place = ir.IRBuilder(before)
             place.position_before(end)
-            self._barrier(place)
-            self._anything, self._read, self._written = False, set(), set()
+            self._settle(place, at_home=not self._anything and met <= self._home)
         self._read |= seen
         self._written |= changed
         self.b.reads, self.b.writes = reads | seen, writes | changed
@@ -180,19 +179,32 @@ class BlockEmitter(Emitter):
     def sync(self) -> None:
         """Every thread has done what comes before."""
         if not self.apart and (self._anything or self._written):
-            self._barrier(self.b)
-            self._anything, self._read, self._written = False, set(), set()
+            self._settle(self.b)
         # what is read next was not in a phase
         self._anything = True
 
-    def _barrier(self, b: ty.Builder) -> None:
+    def meet(self) -> None:
+        """A barrier for everyone: nothing is being read or written."""
+        self._settle(self.b)
+
+    def _settle(self, b: ty.Builder, at_home: bool = False) -> None:
+        """A barrier; one block alone suffices for what blocks have of their own."""
+        if at_home:
+            self._barrier(b, self.block, 1)
+            self._read -= self._home
+            self._written -= self._home
+            return
+        self._barrier(b, self.block, self.team)
+        self._anything, self._read, self._written = False, set(), set()
+
+    def _barrier(self, b: ty.Builder, threads: int, team: int) -> None:
         module = self.function.module
         nothing = ir.FunctionType(ir.VoidType(), [])
-        if self.team > 1:
+        if team > 1:
             for name in ("arrive", "wait"):
                 full = f"llvm.nvvm.barrier.cluster.{name}.aligned"
                 b.call(function_of(module, full, nothing), [])
-        elif self.threads == WARP:
+        elif threads == WARP:
             kind = ir.FunctionType(ir.VoidType(), [ty.I32])
             meet = function_of(module, "llvm.nvvm.bar.warp.sync", kind)
             b.call(meet, [ir.Constant(ty.I32, -1)])
@@ -241,10 +253,7 @@ class BlockEmitter(Emitter):
             if total == 1:
                 self._visit(body, (0,) * len(shape))
             else:
-                self.spread(
-                    total,
-                    lambda flat: self._visit(body, unflattened(self.b, flat, shape)),
-                )
+                self.spread_shape(shape, lambda index: self._visit(body, index))
 
     def _visit(self, body: Visit, index: tuple[Index, ...]) -> None:
         """Visit an element; what is pulled several times is computed once."""
@@ -301,30 +310,74 @@ class BlockEmitter(Emitter):
         with self.phase(), self.first_thread():
             visit((0,) * len(shape))
 
-    def spread(self, total: int, body: Callable[[Index], None]) -> None:
-        """Run `body` for each number below `total`, each by one thread."""
-        rounds, left = divmod(total, self.threads)
+    def spread_shape(self, shape: tuple[int, ...], body: Visit) -> None:
+        """Run `body` for each index below `shape`, each by one thread."""
+        if not self.is_shared_out(shape):
+            self.spread(
+                prod(shape), lambda flat: body(unflattened(self.b, flat, shape))
+            )
+            return
+        mine = self.share(shape)
+        self.spread(
+            prod(mine),
+            lambda flat: body(self.in_team(unflattened(self.b, flat, mine))),
+            alone=True,
+        )
+
+    def is_shared_out(self, shape: tuple[int, ...]) -> bool:
+        """Whether each block of the team has a share of such a value."""
+        return bool(self.unit and shape and shape[-1] % self.unit == 0)
+
+    def share(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of a block's share."""
+        return (*shape[:-1], shape[-1] // self.team)
+
+    def in_team(self, index: tuple[Index, ...]) -> tuple[Index, ...]:
+        """The index in the whole value of an element of this block's share."""
+        return (*index[:-1], self.position(index[-1]))
+
+    def position(self, mine: Index) -> Index:
+        """The position along the shared axis of one of this block's positions."""
+        b, each = self.b, self.unit // self.team
+        size = ir.Constant(ty.I64, each)
+        number = as_value(b, mine)
+        whole, rest = b.udiv(number, size), b.urem(number, size)
+        first = b.add(b.mul(self.rank, size), rest)
+        return b.add(b.mul(whole, ir.Constant(ty.I64, self.unit)), first)
+
+    def spread(
+        self, total: int, body: Callable[[Index], None], alone: bool = False
+    ) -> None:
+        """Run `body` for each number below `total`, each by one thread.
+
+        A block that is `alone` does all of them itself.
+        """
+        thread, threads = self.thread, self.threads
+        if alone:
+            thread, threads = self.here, self.block
+        rounds, left = divmod(total, threads)
         if rounds > ROUNDS:
             with self.loop(rounds) as k:
-                first = self.b.mul(k, ir.Constant(ty.I64, self.threads))
-                body(self.b.add(first, self.thread))
+                first = self.b.mul(k, ir.Constant(ty.I64, threads))
+                body(self.b.add(first, thread))
         else:
             for k in range(rounds):
-                body(add(self.b, self.thread, k * self.threads))
+                body(add(self.b, thread, k * threads))
         if left:
-            thread = self.thread if rounds else self._others(total)
+            if not rounds:
+                thread = self._others(total, thread, threads)
             with self.b.if_then(self.below(thread, left)):
-                body(add(self.b, thread, rounds * self.threads))
+                body(add(self.b, thread, rounds * threads))
 
-    def _others(self, count: int) -> ty.Value:
+    def _others(self, count: int, thread: ty.Value, threads: int) -> ty.Value:
         """Numbers for threads, of which the first `count` are in warps of their own.
 
         Two small operations that need no barrier between them then go on side by side.
         """
         warps = -(-count // WARP) * WARP
-        first = self._busy if self._busy + warps <= self.threads else 0
+        first = self._busy if self._busy + warps <= threads else 0
         self._busy = first + warps
-        return self.b.sub(self.thread, ir.Constant(ty.I64, first))
+        return self.b.sub(thread, ir.Constant(ty.I64, first))
 
     def below(self, value: ty.Value, limit: int) -> ty.Value:
         return self.b.icmp_unsigned("<", value, ir.Constant(ty.I64, limit))
@@ -354,10 +407,10 @@ class BlockEmitter(Emitter):
         return Memory(pointer, dtype, tuple(strides), 0, ALIGNED)
 
     def keeps(self, body: Any, var: Any, array: Array) -> bool:
-        """A barrier costs more than to compute a number twice."""
+        """Where several operations pull a value, and it takes long to compute."""
         if array.cost <= CHEAP or body.uses[var] < 2:
             return False
-        return not body.pulled_anew(var) or body.uses[var] * array.cost > AGAIN
+        return (len(body.sinks(var)) - 1) * array.cost > AGAIN
 
     def reserve(self, size: int) -> ty.Value:
         """That many bytes of the shared memory."""
@@ -368,6 +421,26 @@ class BlockEmitter(Emitter):
         pointer = self.entry.addrspacecast(place, ty.PTR)
         self._shared.add(id(pointer))
         return pointer
+
+    def at_home(self, memory: Memory) -> Memory:
+        """Memory that is not the same in every block of the team."""
+        self._shared.discard(id(memory.pointer))
+        self._home.add(id(memory.pointer))
+        return memory
+
+    def unwatched(self, pointer: ty.Value) -> None:
+        """Memory that needs no barriers but the one at the end of each step."""
+        self.b.ignored.add(id(pointer))
+
+    @contextmanager
+    def over_time(self, length: int) -> Any:
+        """The loop over the steps; all threads must meet at the end of each."""
+        self.meet()
+        with super().loop(length) as step:
+            yield step
+            if self._anything or self._read or self._written:
+                self.meet()
+        self._anything = True
 
     def own_room(self, numbers: int, dtype: Any) -> Memory:
         """Shared memory in which each thread has some numbers of its own."""

@@ -26,6 +26,7 @@ from onescan.emit.convert import convert, rounded
 from onescan.emit.dot import _multiply_add
 from onescan.emit.reduce import KINDS, Combine
 from onescan.loop import LeaveToXla
+from onescan.plan.home import stays_home
 
 #: numbers of a contraction that one load from shared memory brings
 TOGETHER = 4
@@ -261,7 +262,13 @@ class _Weights:
         self.columns, self.rows = prod(fixed.shape), prod(moving.shape)
         self.terms = prod(fixed.sizes)
         self.kind = ty.register_type(self.dtype)
-        warps = e.threads // WARP
+        # each block of a team has its share of the columns, or its threads have
+        shared_out = e.is_shared_out(e.plan.local_shape(var))
+        self.out = shared_out and swapped and len(fixed.free) == 1
+        self.threads, self.thread = e.threads, e.thread
+        if self.out:
+            self.threads, self.thread = e.block, e.here
+        warps = self.threads // WARP
         options = [n for n in range(1, warps + 1) if warps % n == 0]
         options = [n for n in options if n * TOGETHER <= self.terms or n == 1]
         self.parts = min(options, key=self._cost)
@@ -273,7 +280,8 @@ class _Weights:
 
     def _mine(self, parts: int) -> int:
         """Columns of one thread."""
-        return -(-self.columns * parts // self.e.threads)
+        columns = self.columns // self.e.team if self.out else self.columns
+        return -(-columns * parts // self.threads)
 
     def _cost(self, parts: int) -> tuple[int, int]:
         """Registers, then loads of the other operand and of what parts give."""
@@ -296,7 +304,9 @@ class _Weights:
             self._place()
             weights = self._loaded(e.in_registers(numbers) // words)
         shape = (self.parts, self.rows, self.columns)
-        memory = e.scratch(shape, (None,) * 3, self.dtype if words == 2 else np.float32)
+        memory = e.scratch(shape, (None,) * 3, self._kept_as())
+        if self.out and stays_home(e.body.jaxpr, self.var, e.unit):
+            memory = e.at_home(memory)
         self.sums = memory
         with e.phase():
             whole, left = divmod(self.rows, ROWS)
@@ -308,21 +318,22 @@ class _Weights:
     def _place(self) -> None:
         """Which columns and terms this thread has."""
         e, b = self.e, self.e.b
-        self.groups = e.threads // self.parts
+        self.groups = self.threads // self.parts
         size = ir.Constant(ty.I32, self.groups)
-        thread = b.trunc(e.thread, ty.I32)
+        thread = b.trunc(self.thread, ty.I32)
         self.part = b.zext(b.udiv(thread, size), ty.I64)
         group = b.zext(b.urem(thread, size), ty.I64)
         length = ir.Constant(ty.I64, self.chunks * TOGETHER)
         self.first = b.mul(self.part, length)
         self.mine = []
-        last = ir.Constant(ty.I64, self.columns - 1)
+        columns = self.columns // e.team if self.out else self.columns
+        last = ir.Constant(ty.I64, columns - 1)
         for j in range(self._mine(self.parts)):
             column: Any = b.add(group, ir.Constant(ty.I64, j * self.groups))
-            if (j + 1) * self.groups > self.columns:  # again the last one
+            if (j + 1) * self.groups > columns:  # again the last one
                 below = b.icmp_unsigned("<", column, last)
                 column = b.select(below, column, last)
-            self.mine.append(column)
+            self.mine.append(e.position(column) if self.out else column)
 
     def _term(self, chunk: int, r: int) -> tuple[Index, ty.Value | None] | None:
         """Term r of a chunk and whether there is one, where that is not certain."""
@@ -437,25 +448,38 @@ Weight = Callable[[], ty.Value]
 
 def concatenate(e: BlockEmitter, eqn: Any, operands: list[Array]) -> list[Array]:
     """Pieces of one shape are made together: they may have much in common."""
-    shapes = {x.shape for x in operands}
-    if len(shapes) > 1:
+    if len({x.shape for x in operands}) > 1:
         return structural.RULES["concatenate"](e, eqn, operands)
-    axis, (shape,) = eqn.params["dimension"], shapes
-    target = e.fresh(eqn.outvars[0])
+    axis = eqn.params["dimension"]
+
+    def place(k: int, index: Place) -> Place:
+        start = k * operands[0].shape[axis]
+        return (*index[:axis], add(e.b, index[axis], start), *index[axis + 1 :])
+
+    return [_pieces(e, eqn.outvars[0], operands, place)]
+
+
+def stack(e: BlockEmitter, eqn: Any, operands: list[Array]) -> list[Array]:
+    axis = eqn.params["axis"] % len(eqn.outvars[0].aval.shape)
+    place = lambda k, index: (*index[:axis], k, *index[axis:])
+    return [_pieces(e, eqn.outvars[0], operands, place)]
+
+
+def _pieces(e: BlockEmitter, var: Any, operands: list[Array], place: Any) -> Array:
+    target = e.fresh(var)
     memory: Any = target.memory
 
     def visit(index: Place) -> None:
-        for k, x in enumerate(operands):
-            value, place = x.at(index), list(index)
-            place[axis] = add(e.b, place[axis], k * shape[axis])
-            memory.store(e.b, tuple(place), value)
+        for k, value in enumerate([x.at(index) for x in operands]):
+            memory.store(e.b, place(k, index), value)
 
-    e.nest(shape, target.lanes, visit)
-    return [target]
+    e.nest(operands[0].shape, operands[0].lanes, visit)
+    return target
 
 
 RULES = {
     "concatenate": concatenate,
     **dict.fromkeys(KINDS, reduction),
     "dot_general": dot_general,
+    "stack": stack,
 }

@@ -39,7 +39,7 @@ class Body:
         self.jaxpr = jaxpr
         self.owned = owned  # memory that this body may write to
         self.env: dict[Var, Array] = dict(zip(jaxpr.invars, args, strict=True))
-        self.eqns = ordered(jaxpr)
+        self.eqns = ordered(jaxpr, early=e.early)
         self.uses = Counter(
             v for eqn in jaxpr.eqns for v in eqn.invars if isinstance(v, Var)
         )
@@ -53,10 +53,20 @@ class Body:
         self.last.update({v: len(self.eqns) for v in jaxpr.outvars if _is_var(v)})
         self.now = 0
 
-    def pulled_anew(self, var: Var) -> bool:
-        """Whether everyone who reads a value pulls element by element from it."""
-        readers = (eqn for eqn in self.jaxpr.eqns if var in eqn.invars)
-        return all(eqn.primitive.name in FUSED for eqn in readers)
+    def sinks(self, var: Var) -> set[Any]:
+        """Where a value is pulled from in the end, if nobody puts it away before.
+
+        All results of one shape count as one place.
+        """
+        found: set[Any] = set()
+        if any(v is var for v in self.jaxpr.outvars):
+            found.add(tuple(var.aval.shape))  # type: ignore[attr-defined]
+        for eqn in self.jaxpr.eqns:
+            if var in eqn.invars and eqn.primitive.name in FUSED:
+                found.update(*(self.sinks(out) for out in eqn.outvars))
+            elif var in eqn.invars:
+                found.add(id(eqn))
+        return found
 
     def run(self) -> list[Array]:
         """Emit every equation; the results may still be lazy."""
@@ -111,8 +121,11 @@ def _is_var(v: Any) -> bool:
     return isinstance(v, Var)
 
 
-def ordered(jaxpr: Jaxpr) -> list[Equation]:
-    """The equations, with readers of a value moved in front of its update."""
+def ordered(jaxpr: Jaxpr, early: bool) -> list[Equation]:
+    """The equations, with readers of a value moved in front of its update.
+
+    With `early`, those that wait for the same number of others stand together.
+    """
     producer = {v: k for k, eqn in enumerate(jaxpr.eqns) for v in eqn.outvars}
     readers: dict[Var, list[int]] = {}
     for k, eqn in enumerate(jaxpr.eqns):
@@ -145,9 +158,19 @@ def ordered(jaxpr: Jaxpr) -> list[Equation]:
             done.add(k)
             order.append(eqn)
 
-    for k in range(len(jaxpr.eqns)):
+    for k in _levels(jaxpr, producer) if early else range(len(jaxpr.eqns)):
         emit(k)
     return order
+
+
+def _levels(jaxpr: Jaxpr, producer: dict[Any, int]) -> list[int]:
+    """The equations by how many, one after the other, must put results away before."""
+    level: list[int] = []
+    for eqn in jaxpr.eqns:
+        before = (producer.get(v) for v in eqn.invars if isinstance(v, Var))
+        latest = max((level[k] for k in before if k is not None), default=0)
+        level.append(latest + (eqn.primitive.name not in FUSED))
+    return sorted(range(len(level)), key=level.__getitem__)
 
 
 def literal(e: Emitter, atom: Any) -> Array:

@@ -51,6 +51,8 @@ class Emitter:
         self.unrolled = 0
         self.body: Any = None  # the innermost body being emitted
 
+    #: whether operations that need not wait for each other should stand together
+    early = False
     #: rules of this kind of kernel, in place of those of the table
     special: dict[str, Any] = {}  # noqa: RUF012, nobody changes it
 

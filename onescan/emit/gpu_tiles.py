@@ -22,6 +22,7 @@ from onescan.emit.block import BlockEmitter, unflattened
 from onescan.emit.body import UPDATES
 from onescan.emit.control import renew
 from onescan.emit.kernel import OneStep, Tile
+from onescan.plan.home import stays_home
 from onescan.plan.work import work_of
 
 #: steps of a group, numbers that are loaded ahead for one, and operations in one
@@ -144,12 +145,23 @@ class BlockTile(GpuTile):
         e.b.position_at_end(start)
         limit = EACH * e.threads
         ahead = [i for i in range(self.fixed, self.num_in) if self._count(i) <= limit]
+        jaxpr = self.loop.body.jaxpr
+        self.at_home = {
+            i for i in ahead if stays_home(jaxpr, self.variables[i], e.unit)
+        }
         held = {i: self._room(i, *self._turns(self._count(i))) for i in ahead}
+        for i in self.at_home:
+            held[i] = e.at_home(held[i])
         flying = {i: self._flying(i) for i in ahead}
         zero, one = (ir.Constant(ty.I64, k) for k in (0, 1))
         self._store(held, {i: self._loads(i, zero) for i in ahead}, zero)
         self._set(flying, {i: self._loads(i, self._held_back(one)) for i in ahead})
-        with e.loop(length) as step:
+        # nobody reads ys; what has two places is read in one and written in the other
+        for memory in [*held.values(), *self.paired.values()]:
+            e.unwatched(memory.pointer)
+        for k in range(len(self.loop.y_avals)):
+            e.unwatched(self.pointers[self.first_y + k])
+        with e.over_time(length) as step:
             after = e.b.add(step, one)
             later = self._held_back(e.b.add(after, one))
             coming = {i: self._loads(i, later) for i in ahead}
@@ -157,10 +169,15 @@ class BlockTile(GpuTile):
                 self.variables[i]: self._held(i, self._turn(held[i], step))
                 for i in ahead
             }
+
+            def arrive() -> None:
+                arrived = {i: [e.b.load(cell) for cell in flying[i]] for i in ahead}
+                self._store(held, arrived, after)
+                self._set(flying, coming)
+                e.meet()
+
+            self.arrive = arrive
             one_step(step, loaded)
-            arrived = {i: [e.b.load(cell) for cell in flying[i]] for i in ahead}
-            self._store(held, arrived, after)
-            self._set(flying, coming)
         e.prepare.branch(start)
         e.finish()
 
@@ -202,15 +219,20 @@ class BlockTile(GpuTile):
         return [here.at(self._place(i, k)) for k in range(self._rounds(i))]
 
     def _place(self, i: int, k: int) -> tuple[Index, ...]:
-        e, count = self.e, self._count(i)
-        shape = self.plan.local_shape(self.variables[i])
+        e, shape = self.e, self.plan.local_shape(self.variables[i])
+        thread, threads = e.thread, e.threads
+        if i in self.at_home:
+            thread, threads, shape = e.here, e.block, e.share(shape)
+        count = prod(shape)
         if count == 1:
-            return (0,) * len(shape)
-        flat: Any = e.b.add(e.thread, ir.Constant(ty.I64, k * e.threads))
-        if (k + 1) * e.threads > count:  # again the last one
+            first = (0,) * len(shape)
+            return e.in_team(first) if i in self.at_home else first
+        flat: Any = e.b.add(thread, ir.Constant(ty.I64, k * threads))
+        if (k + 1) * threads > count:  # again the last one
             last = ir.Constant(ty.I64, count - 1)
             flat = e.b.select(e.b.icmp_unsigned("<", flat, last), flat, last)
-        return unflattened(e.b, flat, shape)
+        index = unflattened(e.b, flat, shape)
+        return e.in_team(index) if i in self.at_home else index
 
     def _store(
         self,
@@ -299,14 +321,36 @@ class BlockTile(GpuTile):
                 pairs.append((self._at(before, following), value))
             else:
                 apart.append((cells[before], value))
+        later: list[tuple[Array, Array]] = []
+        carried = {
+            after: self._at(before, following)
+            for before, after in zip(self.carries, outvars, strict=False)
+            if before in self.paired and isinstance(after, Var)
+        }
         for k, var in enumerate(outvars[num_carry:]):
-            value, here = self._value(var, outs), self._slice(self.first_y + k, t)
-            if all(lane in here.lanes for lane in e.plan.lanes if lane.tiles > 1):
-                pairs.append((here, value))
+            here = self._slice(self.first_y + k, t)
+            if isinstance(var, Var) and var in carried:
+                later.append((here, carried[var]))
+            elif self._is_written_by_all(here):
+                pairs.append((here, self._value(var, outs)))
             else:
                 with e.one_writer(here.lanes):
-                    e.put(here, value)
-        shapes = dict.fromkeys(target.shape for target, _ in pairs)
-        for shape in shapes:
-            e.put_all([pair for pair in pairs if pair[0].shape == shape])
+                    e.put(here, self._value(var, outs))
+        self._put(pairs)
         renew(e, [cell for cell, _ in apart], [value for _, value in apart])
+        self.arrive()
+        # stores to the memory of the GPU take long: nobody should wait for them
+        self._put([pair for pair in later if self._is_written_by_all(pair[0])])
+        for here, value in later:
+            if not self._is_written_by_all(here):
+                with e.one_writer(here.lanes):
+                    e.put(here, value)
+
+    def _put(self, pairs: list[tuple[Array, Array]]) -> None:
+        for shape in dict.fromkeys(target.shape for target, _ in pairs):
+            self.e.put_all([pair for pair in pairs if pair[0].shape == shape])
+
+    def _is_written_by_all(self, target: Array) -> bool:
+        """Whether every tile has a part of a result to write."""
+        several = [lane for lane in self.plan.lanes if lane.tiles > 1]
+        return all(lane in target.lanes for lane in several)

@@ -16,6 +16,7 @@ from jax.extend.core import Literal, Var
 
 from onescan.loop import LeaveToXla, Loop
 from onescan.plan.choose import Merged, assign, finished, merged
+from onescan.plan.home import unit_of
 from onescan.plan.lanes import lane_axes
 from onescan.plan.plan import Grid, Lane, Plan
 from onescan.plan.work import Work, equations, work_of
@@ -33,6 +34,8 @@ SIZES = {32: 200, 64: 200, 128: 200, 256: 200, 384: 130, 512: 88, 768: 45, 1024:
 CLUSTERS, SPILLED = 90, 1.5
 #: operations that a thread of a block should have in the largest operation of a step
 EACH = 16
+#: weights with which two blocks fit into one multiprocessor
+LIGHT = 16384
 #: lanes that one block does at most
 ROWS = 32
 #: operations of one step of one tile from which XLA's many kernels are as good
@@ -113,7 +116,9 @@ def _thread_plan(loop: Loop, axes: list[Merged], chip: Chip) -> Plan:
 def _block_plan(loop: Loop, works: list[Work], axes: list[Merged], chip: Chip) -> Plan:
     weights = _weights(loop)
     team = _team(weights, chip)
-    rows = min(ROWS, -(-_lanes(axes) // (chip.cores // team)))
+    # two blocks hide each other's latencies, if the weights leave room for both
+    blocks = 2 if weights <= LIGHT else 1
+    rows = min(ROWS, -(-_lanes(axes) // (blocks * chip.cores // team)))
     lanes: list[Lane] = []
     lane_of: dict[Var, dict[int, Lane]] = {}
     for k, axis in enumerate(axes):
@@ -126,7 +131,8 @@ def _block_plan(loop: Loop, works: list[Work], axes: list[Merged], chip: Chip) -
             "threads, which XLA's own kernels spread better"
         )
     threads = _threads(weights // team, max(per_tile, default=0.0))
-    grid = Grid(threads, together=True, team=team)
+    unit = unit_of(loop, team, lambda v, i: i in lane_of.get(v, {}))
+    grid = Grid(threads, together=True, team=team, unit=unit)
     return finished(loop, lanes, lane_of, 1, False, grid)
 
 

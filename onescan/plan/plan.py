@@ -38,6 +38,7 @@ class Grid:
     threads: int  # of a block
     together: bool  # whether the threads of a block share a tile
     team: int = 1  # blocks that share it with them
+    unit: int = 0  # positions of the last dimension that the team has shares of
 
 
 @dataclass(frozen=True, eq=False)
