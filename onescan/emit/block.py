@@ -25,6 +25,7 @@ from llvmlite import ir
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, At, Index, Memory, add, as_value, scale
 from onescan.emit.emitter import CHEAP, Emitter
+from onescan.emit.watch import Watch, function_of
 from onescan.plan.plan import Lane, Plan
 
 WARP = 32
@@ -46,45 +47,6 @@ _RANK = "llvm.nvvm.read.ptx.sreg.cluster.ctarank"
 _SHARED = 3  # LLVM's number of the address space
 
 Visit = Callable[[tuple[Index, ...]], None]
-
-
-class Watch(ir.IRBuilder):
-    """A builder that notes which memory its loads and stores touch."""
-
-    def __init__(self, block: ir.Block, shared: set[int], team: int) -> None:
-        super().__init__(block)
-        self.ignored: set[int] = set()
-        self.shared = shared  # memory that every block has for itself
-        self.team = team  # blocks that work together
-        self.distances: list[ty.Value] = []  # from here to the memory of each of them
-        self.reads: set[int] = set()
-        self.writes: set[int] = set()
-
-    def load(self, ptr: Any, *args: Any, **options: Any) -> Any:
-        self._note(self.reads, ptr)
-        return super().load(ptr, *args, **options)
-
-    def store(self, value: Any, ptr: Any, *args: Any, **options: Any) -> Any:
-        self._note(self.writes, ptr)
-        if self.team == 1 or id(_root(ptr)) not in self.shared:
-            return super().store(value, ptr, *args, **options)
-        here = self.ptrtoint(ptr, ty.I64)
-        for far in self.distances:
-            there = self.inttoptr(self.add(here, far), ty.PTR)
-            super().store(value, there, *args, **options)
-        return None
-
-    def _note(self, seen: set[int], pointer: Any) -> None:
-        root = _root(pointer)
-        if not isinstance(root, ir.AllocaInstr) and id(root) not in self.ignored:
-            seen.add(id(root))
-
-
-def _root(pointer: Any) -> Any:
-    """The beginning of the memory that a pointer points into."""
-    while isinstance(pointer, ir.GEPInstr):
-        pointer = pointer.pointer
-    return pointer
 
 
 class BlockEmitter(Emitter):
@@ -502,11 +464,6 @@ class BlockEmitter(Emitter):
         self.b = self.prepare
         yield
         self.b = after
-
-
-def function_of(module: ir.Module, name: str, kind: ir.FunctionType) -> ty.Value:
-    """A function that the hardware or LLVM provides."""
-    return module.globals.get(name) or ir.Function(module, kind, name)
 
 
 def unflattened(b: ty.Builder, flat: Index, shape: Iterable[int]) -> tuple[Index, ...]:

@@ -233,7 +233,7 @@ class _Product:
                     right, self.y, self.by, self.fy, self.cy, place, index, 1
                 )
                 held = e.b.load(cell)
-                e.b.store(_multiply_add(e.b, self.dtype, a, c, held), cell)
+                e.b.store(multiply_add(e.b, self.dtype, a, c, held), cell)
 
         if 0 in sizes or not sizes or self._is_small():
             for index in product(*map(range, sizes)):
@@ -306,7 +306,7 @@ def _stride(array: Array, dim: int) -> int | None:
     return 1 if dim == len(array.shape) - 1 else None
 
 
-def _multiply_add(
+def multiply_add(
     b: ty.Builder, dtype: Any, x: ty.Value, y: ty.Value, z: ty.Value
 ) -> ty.Value:
     x, y, z = ty.match(b, x, y, z)

@@ -8,9 +8,10 @@ from __future__ import annotations
 from llvmlite import ir
 
 from onescan.emit import types as ty
-from onescan.emit.block import BlockEmitter, function_of
+from onescan.emit.block import BlockEmitter
 from onescan.emit.emitter import Emitter
 from onescan.emit.gpu_tiles import BlockTile, ThreadTile
+from onescan.emit.watch import function_of
 from onescan.loop import LeaveToXla
 from onescan.plan.plan import Grid, Plan
 

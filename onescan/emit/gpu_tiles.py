@@ -15,7 +15,7 @@ from typing import Any
 from jax.extend.core import Var
 from llvmlite import ir
 
-from onescan.emit import block_sums
+from onescan.emit import block_pieces, block_products, block_sums
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, Memory
 from onescan.emit.block import BlockEmitter, unflattened
@@ -29,6 +29,8 @@ from onescan.plan.work import work_of
 GROUP = 16
 LOADED = 64
 OPERATIONS = 1000
+#: rules of tiles that a block does together, in place of those of the table
+RULES = {**block_sums.RULES, **block_products.RULES, **block_pieces.RULES}
 #: numbers of one x that a thread of a block may load ahead
 EACH = 8
 
@@ -135,10 +137,15 @@ class BlockTile(GpuTile):
     resident = 1 << 15
     e: BlockEmitter
 
+    @property
+    def defers(self) -> bool:
+        """Whether ys are written after the barrier, which waits for them in a team."""
+        return self.e.team > 1
+
     def _over_time(self, one_step: OneStep) -> None:
         super()._over_time(one_step)
         e, length = self.e, self.loop.length
-        e.special = block_sums.RULES
+        e.special = RULES
         e.prepare = ir.IRBuilder(e.function.append_basic_block("prepare"))
         e.b.branch(e.prepare.block)
         start = e.function.append_basic_block("first")
@@ -329,7 +336,7 @@ class BlockTile(GpuTile):
         }
         for k, var in enumerate(outvars[num_carry:]):
             here = self._slice(self.first_y + k, t)
-            if isinstance(var, Var) and var in carried:
+            if self.defers and isinstance(var, Var) and var in carried:
                 later.append((here, carried[var]))
             elif self._is_written_by_all(here):
                 pairs.append((here, self._value(var, outs)))

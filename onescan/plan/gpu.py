@@ -19,6 +19,7 @@ from onescan.plan.choose import Merged, assign, finished, merged
 from onescan.plan.home import unit_of
 from onescan.plan.lanes import lane_axes
 from onescan.plan.plan import Grid, Lane, Plan
+from onescan.plan.tiles import power_below
 from onescan.plan.work import Work, equations, work_of
 
 WARP = 32
@@ -30,16 +31,17 @@ ALONE, ALONE_OF_MANY, WIDEST = 1200, 3000, 64
 #: threads that a block can have, and the weights each of them can keep
 SIZES = {32: 200, 64: 200, 128: 200, 256: 200, 384: 130, 512: 88, 768: 45, 1024: 24}
 #: the compute capability from which blocks can work together, and how many times the
-#: weights that registers hold a block may have: shared memory holds some too
+#: weights that registers hold one block may have: shared memory holds some too
 CLUSTERS, SPILLED = 90, 1.5
 #: operations that a thread of a block should have in the largest operation of a step
-EACH = 16
+EACH = 24
 #: weights with which two blocks fit into one multiprocessor
 LIGHT = 16384
 #: lanes that one block does at most
 ROWS = 32
-#: operations of one step of one tile from which XLA's many kernels are as good
-LARGE = 4_000_000
+#: operations of one step of one tile from which XLA's many kernels are as good, and
+#: what one with a weight in a register counts
+LARGE, IN_REGISTERS = 600_000, 0.25
 #: KiB that a block can have for itself, by compute capability
 SHARED = {70: 96, 75: 64, 80: 163, 87: 163, 90: 227, 100: 227, 101: 227, 103: 227}
 
@@ -114,7 +116,8 @@ def _thread_plan(loop: Loop, axes: list[Merged], chip: Chip) -> Plan:
 
 
 def _block_plan(loop: Loop, works: list[Work], axes: list[Merged], chip: Chip) -> Plan:
-    weights = _weights(loop)
+    products = _steady_products(loop)
+    weights = sum(products.values())
     team = _team(weights, chip)
     # two blocks hide each other's latencies, if the weights leave room for both
     blocks = 2 if weights <= LIGHT else 1
@@ -125,10 +128,14 @@ def _block_plan(loop: Loop, works: list[Work], axes: list[Merged], chip: Chip) -
         extent = rows if k == len(axes) - 1 and len(axis.parts) == 1 else 1
         assign(lane_of, lanes, axis, Lane(axis.size, min(extent, axis.size), False))
     per_tile = [w.operations / _lanes(axes) * rows for w in works]
-    if (total := sum(per_tile) / team) > LARGE:
+    total = sum(
+        n * (IN_REGISTERS if id(w.eqn) in products else 1)
+        for n, w in zip(per_tile, works, strict=True)
+    )
+    if total / team > LARGE:
         raise LeaveToXla(
-            f"each step has {total / 1e6:.0f} million operations for a block of GPU "
-            "threads, which XLA's own kernels spread better"
+            f"each step has {total / team / 1e6:.1f} million operations for a block of "
+            "GPU threads, which XLA's own kernels spread better"
         )
     threads = _threads(weights // team, max(per_tile, default=0.0))
     unit = unit_of(loop, team, lambda v, i: i in lane_of.get(v, {}))
@@ -139,34 +146,39 @@ def _block_plan(loop: Loop, works: list[Work], axes: list[Merged], chip: Chip) -
 def _team(weights: int, chip: Chip) -> int:
     """Blocks that it takes to keep the weights."""
     most = max(n * each for n, each in SIZES.items())
-    sizes = (1, 2, 4, 8) if chip.capability >= CLUSTERS else (1,)
-    return next((n for n in sizes if weights <= n * most * SPILLED), sizes[-1])
+    sizes = (2, 4, 8) if chip.capability >= CLUSTERS else ()
+    if weights <= most * SPILLED or not sizes:
+        return 1
+    return next((n for n in sizes if weights <= n * most), sizes[-1])
 
 
 def _threads(weights: int, largest: float) -> int:
     """Threads of a block: enough to keep the weights, and for the largest operation."""
     enough = [n for n, each in SIZES.items() if n * each >= weights]
-    wanted = min(256, max(WARP, 1 << int(largest / EACH).bit_length()))
+    wanted = min(256, max(WARP, power_below(int(largest / EACH))))
     if not enough:  # the rest goes to shared memory
         return 512
     return max(enough[0], wanted)
 
 
-def _weights(loop: Loop) -> int:
-    """Numbers of products' operands that are the same in every step."""
+def _steady_products(loop: Loop) -> dict[int, int]:
+    """The products with an operand that is the same in every step, and its size."""
     jaxpr: Any = loop.body.jaxpr
     steady: set[Any] = set(jaxpr.invars[: loop.num_consts])
     for eqn in jaxpr.eqns:
         inputs = [v for v in eqn.invars if isinstance(v, Var)]
         if inputs and steady.issuperset(inputs):
             steady.update(eqn.outvars)
-    return sum(
-        prod(v.aval.shape)
+    sizes = {
+        id(eqn): sum(
+            prod(v.aval.shape)
+            for v in eqn.invars
+            if not isinstance(v, Literal) and v in steady
+        )
         for eqn in jaxpr.eqns
         if eqn.primitive.name == "dot_general"
-        for v in eqn.invars
-        if not isinstance(v, Literal) and v in steady
-    )
+    }
+    return {eqn: size for eqn, size in sizes.items() if size}
 
 
 def _innermost(axis: Any, loop: Loop) -> int:
