@@ -51,6 +51,9 @@ test-newest: ## the suite on the newest supported Python of this machine
 test-jax: setup ## JAX's own scan tests with onescan installed, against stock JAX
 	$(bin)/python scripts/jax_tests.py $(ARGS)
 
+test-gpu: ## the table of loops on a GPU, by GPU_PYTHON (python3)
+	$(GPU_PYTHON) scripts/gpu_tests.py $(ARGS)
+
 fuzz: setup ## many more random loops than the test suite tries
 	$(bin)/python -m pytest -n 2 --hypothesis-profile=fuzz -m hypothesis
 	$(bin)/python scripts/fuzz.py $(ARGS)

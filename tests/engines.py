@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from jax.tree_util import keystr, tree_flatten_with_path
 
 import onescan
@@ -27,8 +27,7 @@ INTS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"
 @contextmanager
 def kernels_alone() -> Iterator[None]:
     """Double precision, and no pass that moves work out of the kernel."""
-    with jax.enable_x64(True), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pipeline, "PASSES", ())
+    with jax.enable_x64(True), mock.patch.object(pipeline, "PASSES", ()):
         yield
 
 

@@ -1,0 +1,112 @@
+"""Everything that `make test-gpu` checks, by name: no pytest needed.
+
+What is right comes from stock JAX on the same device, with full float32 products
+where XLA's default on GPUs is TF32, and from the plain loop, which runs on the CPU.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from importlib.util import find_spec
+from typing import Any
+
+import jax
+from cases import CASES, DIFFERENTIABLE, Case
+from compare import assert_same
+from engine_variants import CASES as PRIMITIVES
+from engine_variants import variants
+from engines import kernels_alone
+from gpu_programs import PROGRAMS, Skipped
+from transforms import OF_DERIVATIVES, TRANSFORMS, by_jax, by_reference
+
+import onescan
+
+Check = Callable[[], None]
+
+#: the least that floats may differ by, in units of `compare`: XLA contracts
+#: multiplications and additions on a GPU where it does not on a CPU
+CONTRACTED = 1 / 8
+
+
+@contextmanager
+def careful() -> Iterator[None]:
+    """Full float32 products, and no failure of the engine goes by unseen."""
+    with ExitStack() as stack:
+        stack.enter_context(jax.default_matmul_precision("highest"))
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("error", onescan.EngineWarning)
+        yield
+
+
+def named_loop(case: Case, transform: str) -> None:
+    """A loop of the table under a transformation, by both oracles."""
+    result = TRANSFORMS[transform](onescan.scan, case)
+    with _named("not the plain loop's"), jax.default_device(jax.devices("cpu")[0]):
+        weak = transform in ("plain", "jit")
+        expected = by_reference(transform, case)
+        assert_same(result, expected, rounding=case.rounding, weak_types=weak)
+    with _named("not stock JAX's"):
+        assert_same(result, by_jax(transform, case), rounding=case.rounding)
+
+
+def primitive(name: str) -> None:
+    """A primitive in every kind of loop it can stand in."""
+    case = PRIMITIVES[name]
+    with kernels_alone():
+        todo = variants(case)
+        inputs = {n: args for n, (_, args) in todo.items()}
+
+        def everything(args: Any) -> Any:
+            return {n: f(*args[n]) for n, (f, _) in todo.items()}
+
+        native, xla = (_run(engine, everything, inputs) for engine in ("auto", "xla"))
+    assert_same(native, xla, rounding=max(case.rounds, CONTRACTED))
+
+
+def operations(dtype: str, kind: str) -> None:
+    """All elementwise operations of a type, each as exact as it promises."""
+    if not find_spec("mpmath"):
+        raise Skipped("mpmath is not installed")
+    from engine_operations import trouble_with
+
+    def run(engine: str, f: Callable[..., Any], *args: Any) -> Any:
+        return _run("auto" if engine == "native" else engine, f, *args)
+
+    with kernels_alone():
+        trouble = trouble_with(dtype, kind, run)
+    assert not trouble, "; ".join(trouble)
+
+
+def _run(engine: Any, f: Callable[..., Any], *args: Any) -> Any:
+    with onescan.engine(engine):
+        return jax.block_until_ready(jax.jit(lambda *xs: f(*xs))(*args))
+
+
+@contextmanager
+def _named(what: str) -> Iterator[None]:
+    try:
+        yield
+    except AssertionError as error:
+        raise AssertionError(f"{what}: {' '.join(str(error).split())}") from None
+
+
+def all_checks() -> dict[str, Check]:
+    """Every check by its name, "group: case, variant"."""
+    checks: dict[str, Check] = {
+        f"program: {name}": check for name, check in PROGRAMS.items()
+    }
+    for dtype in ("float16", "bfloat16", "float32", "float64", "int32", "uint8"):
+        for kind in ("lanes", "mixed"):
+            check = partial(operations, dtype, kind)
+            checks[f"elementwise: {dtype}, {kind}"] = check
+    for name, case in CASES.items():
+        for transform in TRANSFORMS:
+            if name in DIFFERENTIABLE or transform not in OF_DERIVATIVES:
+                check = partial(named_loop, case, transform)
+                checks[f"loop: {name}, {transform}"] = check
+    for name in PRIMITIVES:
+        checks[f"primitive: {name}"] = partial(primitive, name)
+    return checks
