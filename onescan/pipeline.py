@@ -60,7 +60,7 @@ def compile_loop(loop: Loop, platform: str) -> Native | Left:
     if loop.length == 0:
         return Left("the loop has no steps")
     try:
-        loop = inline(loop)
+        loop = inline(loop, platform)
     except LeaveToXla as reason:
         return Left(str(reason))
     parallel = platform in PARALLEL_DEVICES and not switches.current().sequential

@@ -45,23 +45,23 @@ CALLS = {
 IDENTITIES = {"random_wrap", "random_unwrap", "copy", "copy_p", "name", "stop_gradient"}
 
 
-def inline(loop: Loop) -> Loop:
-    """Flatten the body of a loop."""
-    return loop.replace(body=flatten(loop.body))
+def inline(loop: Loop, platform: str = "cpu") -> Loop:
+    """Flatten the body of a loop that runs on a platform."""
+    return loop.replace(body=flatten(loop.body, platform))
 
 
-def flatten(closed: ClosedJaxpr) -> ClosedJaxpr:
+def flatten(closed: ClosedJaxpr, platform: str) -> ClosedJaxpr:
     """The same function without calls, typed keys and dead code."""
     jaxpr = closed.jaxpr
     invars = [Var(_physical(v.aval)) for v in jaxpr.invars]
     eqns: list[JaxprEqn] = []
-    outs = _emit(jaxpr, closed.consts, invars, eqns)
+    outs = _emit(jaxpr, closed.consts, invars, eqns, platform)
     live = _live(eqns, outs)
     return ClosedJaxpr(Jaxpr([], invars, outs, live, debug_info=jaxpr.debug_info), [])
 
 
 def _emit(
-    jaxpr: Jaxpr, consts: Any, args: list[Atom], eqns: list[JaxprEqn]
+    jaxpr: Jaxpr, consts: Any, args: list[Atom], eqns: list[JaxprEqn], platform: str
 ) -> list[Atom]:
     """Append the equations of `jaxpr`, applied to `args`, and return its results."""
     env: dict[Var, Atom] = dict(zip(jaxpr.invars, args, strict=True))
@@ -73,12 +73,14 @@ def _emit(
 
     for eqn in jaxpr.eqns:
         inputs = [read(v) for v in eqn.invars]
-        for var, out in zip(eqn.outvars, _equation(eqn, inputs, eqns), strict=True):
-            env[var] = out
+        outs = _equation(eqn, inputs, eqns, platform)
+        env.update(zip(eqn.outvars, outs, strict=True))
     return [read(v) for v in jaxpr.outvars]
 
 
-def _equation(eqn: JaxprEqn, inputs: list[Atom], eqns: list[JaxprEqn]) -> list[Atom]:
+def _equation(
+    eqn: JaxprEqn, inputs: list[Atom], eqns: list[JaxprEqn], platform: str
+) -> list[Atom]:
     name = eqn.primitive.name
     if name in IDENTITIES:
         return inputs
@@ -87,30 +89,30 @@ def _equation(eqn: JaxprEqn, inputs: list[Atom], eqns: list[JaxprEqn]) -> list[A
         if not isinstance(called, ClosedJaxpr):
             called = ClosedJaxpr(called, ())
         first = len(eqns)
-        results = _emit(called.jaxpr, called.consts, inputs, eqns)
+        results = _emit(called.jaxpr, called.consts, inputs, eqns, platform)
         eqns[first:] = [compat.placed(inner, eqn) for inner in eqns[first:]]
         return results
     if name == "platform_index":
-        return [_index_of_platform(eqn)]
+        return [_index_of_platform(eqn, platform)]
     if name == jp.cond_p.name and isinstance(inputs[0], Literal):
         branches = eqn.params["branches"]
         which = min(max(int(inputs[0].val), 0), len(branches) - 1)
-        return _emit(branches[which].jaxpr, branches[which].consts, inputs[1:], eqns)
+        branch = branches[which]
+        return _emit(branch.jaxpr, branch.consts, inputs[1:], eqns, platform)
     if expansion := compat.keys_as_bits(eqn) or selection(eqn):
         traced = jax.make_jaxpr(expansion)(*(_struct(v.aval) for v in inputs))
-        return _emit(traced.jaxpr, traced.consts, inputs, eqns)
+        return _emit(traced.jaxpr, traced.consts, inputs, eqns, platform)
     inputs, params = key_params(eqn, inputs)
     outvars = [Var(_physical(v.aval)) for v in eqn.outvars]
-    eqns.append(
-        eqn.replace(invars=inputs, outvars=outvars, params=_inner(name, params))
-    )
+    params = _inner(name, params, platform)
+    eqns.append(eqn.replace(invars=inputs, outvars=outvars, params=params))
     return outvars  # type: ignore[return-value]
 
 
-def _index_of_platform(eqn: JaxprEqn) -> Literal:
-    """Which of the branches for several platforms is the one for a CPU."""
-    platforms = eqn.params["platforms"]
-    fits = (i for i, names in enumerate(platforms) if names is None or "cpu" in names)
+def _index_of_platform(eqn: JaxprEqn, platform: str) -> Literal:
+    """Which of the branches for several platforms is the one for ours."""
+    platforms = enumerate(eqn.params["platforms"])
+    fits = (i for i, names in platforms if names is None or platform in names)
     return Literal(np.int32(next(fits)), eqn.outvars[0].aval)
 
 
@@ -127,15 +129,15 @@ def _struct(aval: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
 
 
-def _inner(name: str, params: dict[str, Any]) -> dict[str, Any]:
+def _inner(name: str, params: dict[str, Any], platform: str) -> dict[str, Any]:
     """The same parameters with every control-flow body flattened."""
     if name == jp.scan_p.name:
-        return {**params, "jaxpr": flatten(params["jaxpr"])}
+        return {**params, "jaxpr": flatten(params["jaxpr"], platform)}
     if name == jp.while_p.name:
-        bodies = {k: flatten(params[k]) for k in ("cond_jaxpr", "body_jaxpr")}
+        bodies = {k: flatten(params[k], platform) for k in ("cond_jaxpr", "body_jaxpr")}
         return {**params, **bodies}
     if name == jp.cond_p.name:
-        branches = tuple(flatten(branch) for branch in params["branches"])
+        branches = tuple(flatten(branch, platform) for branch in params["branches"])
         return {**params, "branches": branches}
     return params
 
