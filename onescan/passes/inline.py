@@ -50,7 +50,7 @@ def inline(loop: Loop, platform: str = "cpu") -> Loop:
     return loop.replace(body=flatten(loop.body, platform))
 
 
-def flatten(closed: ClosedJaxpr, platform: str) -> ClosedJaxpr:
+def flatten(closed: ClosedJaxpr, platform: str = "cpu") -> ClosedJaxpr:
     """The same function without calls, typed keys and dead code."""
     jaxpr = closed.jaxpr
     invars = [Var(_physical(v.aval)) for v in jaxpr.invars]
