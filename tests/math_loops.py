@@ -12,8 +12,7 @@ import mpmath
 import numpy as np
 from llvmlite import ir
 
-from onescan.emit.math import FUNCTIONS, halves
-from onescan.emit.math.scaling import allow_scalef
+from onescan.emit.math import FUNCTIONS, avx512, halves
 
 I64 = ir.IntType(64)
 PTR = ir.PointerType()
@@ -31,13 +30,13 @@ def emitter(name: str) -> Callable[..., Any]:
 
 
 def loop_module(
-    name: str, inp: Any, out: Any, width: int, flush: bool, scalef: bool = False
+    name: str, inp: Any, out: Any, width: int, flush: bool, wide: bool = False
 ) -> ir.Module:
     """`loop(n, inputs..., output)`, over n elements, a multiple of the width."""
     count = 2 if name in BINARY else 1
     module = ir.Module()
-    if scalef:
-        allow_scalef(module)
+    if wide:
+        avx512.allow(module)
     signature = ir.FunctionType(ir.VoidType(), [I64, *[PTR] * (count + 1)])
     function = ir.Function(module, signature, "loop")
     n, *inputs, output = function.args
@@ -97,9 +96,9 @@ def compiled(
     width: int,
     cpu: str = "host",
     flush: bool = False,
-    scalef: bool = False,
+    wide: bool = False,
 ) -> Callable[..., np.ndarray]:
-    text = str(loop_module(name, inp, out, width, flush, scalef))
+    text = str(loop_module(name, inp, out, width, flush, wide))
     module = llvm.parse_assembly(text)
     module.verify()
     target = machine(cpu)

@@ -19,7 +19,7 @@ from onescan import pipeline, surround
 from onescan.loop import LeaveToXla
 from onescan.passes import PASSES, worth
 
-STEPS, BATCH, HIDDEN = 7, 3, 40  # heavy enough: 40 * 40 * 3 multiply-adds
+STEPS, BATCH, HIDDEN = 7, 3, 56  # heavy enough: 56 * 56 * 3 multiply-adds
 
 
 def normal(key, *shape):

@@ -18,7 +18,7 @@ from onescan import compat
 from onescan.plan.work import FREE, work_in
 
 #: multiply-adds of one step from which a matrix product is worth moving
-HEAVY = 4096
+HEAVY = 8192
 #: multiply-adds of one step from which an accumulated product is: in the loop it
 #: would also read and write the whole accumulator
 HEAVY_SUM = 1024

@@ -40,7 +40,7 @@ FEW = 8
 INNER = 1.05
 PRODUCT = 0.7
 #: positions of a lane axis that a thread needs, to use each weight it loads often
-ROWS = 16
+ROWS = 8
 
 
 @dataclass(frozen=True)
@@ -172,8 +172,8 @@ def _inner_cost(
         vectors = len(_widths(n, native)) if n else 1
         dearer = PRODUCT if work.eqn.primitive.name == "dot_general" else INNER
         cost += work.operations * vectors / max(n, 1) * dearer
-    cut = _cut(works, axes, helpers)
-    return cost if cut is None else cost * (_share(works, cut) / helpers + 0.1)
+    group, pieces = _cut(works, axes, helpers)
+    return cost if group is None else cost * (_share(works, group) / pieces + 0.1)
 
 
 def _widths(n: int, width: int) -> list[int]:
@@ -224,21 +224,26 @@ def _inner_plan(
 ) -> Plan:
     lanes: list[Lane] = []
     lane_of: dict[Var, dict[int, Lane]] = {}
-    if threads and (group := _cut(works, axes, machine.cores)):
-        lane = Lane(group.size, group.size // machine.cores, False)
+    group, pieces = _cut(works, axes, machine.cores if threads else 1)
+    if group is not None:
+        lane = Lane(group.size, group.size // pieces, False)
         assign(lane_of, lanes, group, lane)
     width = machine.vector_bytes // 4
     return finished(loop, lanes, lane_of, width, threads)
 
 
-def _cut(works: list[Work], axes: list[Merged], pieces: int) -> Merged | None:
-    """The lane axis that is cut into a piece for each thread, if one is worth it."""
+def _cut(
+    works: list[Work], axes: list[Merged], threads: int
+) -> tuple[Merged | None, int]:
+    """The lane axis that is cut into pieces for threads, if one is worth it."""
     for group in axes:
-        fits = len(group.parts) == 1 and group.size % pieces == 0
-        fits = fits and group.size >= ROWS * pieces
-        if fits and pieces > 1 and _share(works, group) > ALONE:
-            return group
-    return None
+        if len(group.parts) > 1 or _share(works, group) <= ALONE:
+            continue
+        most = min(threads, group.size // ROWS)
+        pieces = next((n for n in range(most, 1, -1) if group.size % n == 0), 1)
+        if pieces > 1:
+            return group, pieces
+    return None, 1
 
 
 def _share(works: list[Work], axis: Merged) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from onescan.emit.math.coefficients import EXP, EXP2, EXPM1, LN2
-from onescan.emit.math.scaling import scale
+from onescan.emit.math.scaling import quotient, scale
 from onescan.emit.math.types import Lane, clamp, elementary, fma, poly, select
 
 # Beyond these exp(x) is zero, or even half of it is infinity; below the middle one it
@@ -102,4 +102,4 @@ def logistic(x: Lane) -> Lane:
     bits = x.bits()
     add = select(huge, bits.like(-64 << x.format.mantissa), 0)
     sum = exp_plus_one(-x, select(huge, x.like(0.0), 1.0), add)
-    return select(huge, x.like(2.0**-64), 1.0) / sum
+    return quotient(select(huge, x.like(2.0**-64), 1.0), sum)

@@ -11,6 +11,7 @@ import math
 from onescan.emit.math.coefficients import SINH, TANH
 from onescan.emit.math.exponential import exp_plus_one, exp_sum
 from onescan.emit.math.logarithm import log1p_sum
+from onescan.emit.math.scaling import quotient
 from onescan.emit.math.types import (
     Lane,
     elementary,
@@ -35,7 +36,7 @@ def tanh(x: Lane) -> Lane:
     size = x.abs()
     one = x.like(TANH_ONE[bits])
     clamped = select(one < size, one, size)
-    large = 1.0 - 2.0 / exp_plus_one(clamped + clamped)
+    large = 1.0 - quotient(2.0, exp_plus_one(clamped + clamped))
     z = size * size
     small = fma(size * z, poly(z, TANH[bits]), size)
     return select(size < TANH_SMALL, small, large).with_sign_of(x)
