@@ -27,7 +27,7 @@ def loop_of(f: Any, init: Any, xs: Any, *, raw: bool = False, **options: Any):
     already drop carries and ys that only pass through.
     """
     if raw:
-        return _raw(f, init, xs)
+        return _raw(f, init, xs, **options)
     call = partial(lax.scan, f, **options)
     closed = jax.make_jaxpr(call)(init, xs)
     eqns = closed.jaxpr.eqns
@@ -42,7 +42,7 @@ def loop_of(f: Any, init: Any, xs: Any, *, raw: bool = False, **options: Any):
     return inline(compat.loop_of(scan.params)), args
 
 
-def _raw(f: Any, init: Any, xs: Any):
+def _raw(f: Any, init: Any, xs: Any, reverse: bool = False):
     def flat(*args: Any) -> list[Any]:
         carry, x = jax.tree.unflatten(tree, args)
         return jax.tree.leaves(f(carry, x))
@@ -52,7 +52,7 @@ def _raw(f: Any, init: Any, xs: Any):
     num_carry = len(jax.tree.leaves(init))
     length = jax.tree.leaves(xs)[0].shape[0]
     body = jax.make_jaxpr(flat)(*leaves)
-    loop = Loop(body, 0, num_carry, length, False, 1, "step", "here.py:1")
+    loop = Loop(body, 0, num_carry, length, reverse, 1, "step", "here.py:1")
     return inline(loop), jax.tree.leaves((init, xs))
 
 

@@ -68,6 +68,10 @@ def test_hoist_computes_once_what_no_step_changes():
         "out c",
     ]
     assert_same(loop, splits, args)
+    assert notes_of(splits[0]) == [
+        "computed 1 `exp` (jnp.exp(W[:, :16]), test_passes.py:0) "
+        "once instead of 4 times"
+    ]
 
 
 def test_hoist_leaves_numbers_that_the_compiler_knows():
@@ -129,6 +133,9 @@ def test_sink_computes_a_readout_after_the_loop():
         "out d g",
     ]
     assert_same(loop, splits, args)
+    assert notes_of(splits[0]) == [
+        "sank 1 matrix product (h @ W, test_passes.py:0) below 5 steps"
+    ]
 
 
 def test_sink_leaves_what_a_branch_follows():
@@ -351,6 +358,10 @@ def test_simplify_forwards_merges_and_drops():
         "out g e",
     ]
     assert_same(loop, splits, args)
+    assert splits[0].notes == (
+        "made 1 carry that no step changes constant",
+        "did not stack 5 ys that are there already",
+    )
 
 
 def test_nothing_to_do():

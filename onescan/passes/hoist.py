@@ -109,9 +109,5 @@ def _is_worth_keeping(eqn: JaxprEqn) -> bool:
 
 def _notes(loop: Loop, heavy: list[JaxprEqn], fixed: list[JaxprEqn]) -> tuple[str, ...]:
     notes = described("hoisted", heavy, f"over {loop.length} steps")
-    if fixed:
-        notes.append(
-            f"computed {len(fixed)} operations that no step changes once instead of "
-            f"{loop.length} times"
-        )
-    return tuple(notes)
+    once = f"once instead of {loop.length} times"
+    return (*notes, *described("computed", fixed, once))

@@ -78,7 +78,20 @@ def simplify(loop: Loop) -> Split | None:
                 ys.append(_every_step(value, y.aval, loop.length))
         return [*finals, *ys]
 
-    return Split("simplify", rebuilt(loop, smaller), before, after)
+    return Split(
+        "simplify", rebuilt(loop, smaller), before, after, _notes(steady, origin)
+    )
+
+
+def _notes(steady: list[bool], origin: list[str | None]) -> tuple[str, ...]:
+    notes = []
+    if count := sum(steady):
+        what = "1 carry" if count == 1 else f"{count} carries"
+        notes.append(f"made {what} that no step changes constant")
+    if count := sum(o is not None for o in origin):
+        what = "1 y that is" if count == 1 else f"{count} ys that are"
+        notes.append(f"did not stack {what} there already")
+    return tuple(notes)
 
 
 def _every_step(value: Any, aval: Any, length: int) -> Any:
