@@ -25,6 +25,7 @@ class Launch:
     capability: int
     blocks: int
     warps: int
+    team: int  # blocks of a cluster
     shared: int
     buffers: int
 

@@ -19,6 +19,7 @@ from onescan.emit.arrays import Array, Index
 from onescan.emit.convert import convert, intrinsic, like, rounded, suffix
 from onescan.emit.emitter import Emitter
 from onescan.emit.math import FUNCTIONS
+from onescan.emit.math.remainder import remainder as exact_remainder
 
 Op = Callable[[ty.Builder, Any, list[ir.Value]], ir.Value]
 CONTRACT = ("contract",)
@@ -79,7 +80,7 @@ def _div(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
 
 def _rem(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     if ty.is_float(_dtype(eqn)):
-        return b.frem(*xs)
+        return exact_remainder(b, *xs)
     _, remainder = _divide(b, _dtype(eqn), *xs)
     return remainder
 
