@@ -12,8 +12,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import old_xla
 from engine_elementwise import ALL, OPS, Op
-from engines import difference, values
+from engines import difference, is_subnormal, values
 
 import onescan
 
@@ -55,13 +56,6 @@ def exactly(op: Op, args: tuple[Any, ...], xla: np.ndarray) -> np.ndarray | None
         return np.asarray(result).astype(np.float64).astype(xla.dtype)
 
 
-def is_subnormal(x: np.ndarray) -> np.ndarray:
-    """XLA's threads take these for zeros; its functions do so only in part."""
-    if not jnp.issubdtype(x.dtype, jnp.floating):
-        return np.zeros(x.shape, bool)
-    return (x != 0) & (np.abs(x) < jnp.finfo(x.dtype).tiny)
-
-
 def trouble_with(dtype: str, kind: str, run: Run) -> list[str]:
     """The operations of a type whose results are wrong, and how."""
     trouble = []
@@ -76,8 +70,10 @@ def trouble_with(dtype: str, kind: str, run: Run) -> list[str]:
             assert jax.typeof(result) == jax.typeof(xla[name]), name
             a, b, op = np.asarray(result), np.asarray(xla[name]), OPS.get(name, EXACT)
             judge = exactly(op, args, b)
-            if op.ulps:
-                a = np.where(skipped, b, a)
-            if message := difference(a, b, op.ulps, judge):
+            unjudged = old_xla.wrong_at(name, *args[: op.arity])
+            if not op.subnormals:
+                unjudged |= skipped
+            a = np.where(unjudged, b, a)
+            if message := difference(a, b, op.ulps, judge, op.floor):
                 trouble.append(f"{name} {shape}: {message}")
     return trouble

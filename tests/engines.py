@@ -69,14 +69,21 @@ def plain(x: Any) -> np.ndarray:
 
 
 def difference(
-    a: np.ndarray, b: np.ndarray, ulps: int, judge: np.ndarray | None = None
+    a: np.ndarray,
+    b: np.ndarray,
+    ulps: int,
+    judge: np.ndarray | None = None,
+    floor: float = 0.0,
 ) -> str | None:
-    """What is wrong with `a`: it is neither what `b` nor what `judge` says."""
+    """What is wrong with `a`: it is neither what `b` nor what `judge` says.
+
+    Results smaller than `floor` are held to the units of `floor` itself.
+    """
     bad = a != b
     if jnp.issubdtype(a.dtype, jnp.floating):
-        bad = _bad_floats(a, b, ulps)
+        bad = _bad_floats(a, b, ulps, floor)
         if judge is not None:
-            bad &= _bad_floats(a, judge, ulps)
+            bad &= _bad_floats(a, judge, ulps, floor)
     if not np.any(bad):
         return None
     where = tuple(int(i) for i in np.argwhere(bad)[0])
@@ -87,14 +94,16 @@ def difference(
     )
 
 
-def _bad_floats(a: np.ndarray, b: np.ndarray, ulps: int) -> np.ndarray:
+def _bad_floats(a: np.ndarray, b: np.ndarray, ulps: int, floor: float) -> np.ndarray:
     """Further apart than `ulps`; a result too small to be normal may be zero."""
     distance = np.abs(_ordered(a) - _ordered(b))
     far = (distance > ulps) | (np.isinf(a) != np.isinf(b))
     with np.errstate(invalid="ignore"):  # bits that are a signalling NaN
         wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
+        apart = np.abs(wide_a - wide_b)
     tiny = float(jnp.finfo(a.dtype).tiny)
     far &= ~((np.abs(wide_a) <= tiny) & (np.abs(wide_b) <= tiny))
+    far &= ~(apart <= ulps * floor * float(jnp.finfo(a.dtype).eps))
     far |= (wide_a == 0) & (wide_b == 0) & (np.signbit(wide_a) != np.signbit(wide_b))
     return np.where(np.isnan(a) | np.isnan(b), np.isnan(a) != np.isnan(b), far)
 
@@ -104,6 +113,14 @@ def _ordered(x: np.ndarray) -> np.ndarray:
     bits = x.view(f"i{x.dtype.itemsize}").astype(object)
     lowest = -(1 << (8 * x.dtype.itemsize - 1))
     return np.where(bits < 0, lowest - bits, bits)
+
+
+def is_subnormal(x: np.ndarray) -> np.ndarray:
+    """XLA's threads take these for zeros; its functions do so only in part."""
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        return np.zeros(x.shape, bool)
+    with np.errstate(invalid="ignore"):  # NaN, which only some NumPys mind
+        return (x != 0) & (np.abs(x) < jnp.finfo(x.dtype).tiny)
 
 
 def edge_values(dtype: str) -> np.ndarray:
