@@ -13,6 +13,13 @@ from onescan import cli
 PYTHON = [sys.executable]
 MODULE = [sys.executable, "-m", "onescan"]
 CONSOLE = [str(Path(sys.executable).with_name("onescan"))]
+installed = pytest.mark.skipif(
+    not Path(*CONSOLE).exists(), reason="the package is on the path, not installed"
+)
+LAUNCHERS = [
+    pytest.param(MODULE, id="module"),
+    pytest.param(CONSOLE, id="console", marks=installed),
+]
 
 SEES = """
 import json, sys
@@ -47,7 +54,7 @@ def run(folder, *command):
     return subprocess.run(command, cwd=folder, capture_output=True, text=True)
 
 
-@pytest.mark.parametrize("launcher", [MODULE, CONSOLE], ids=["module", "console"])
+@pytest.mark.parametrize("launcher", LAUNCHERS)
 @pytest.mark.parametrize(
     "program",
     [["inner/sees.py", "a", "--report", "-m"], ["-m", "inner.sees", "--help", "b"]],

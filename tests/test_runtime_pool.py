@@ -21,6 +21,7 @@ from onescan.runtime import cpu, handler
 Function = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 Task = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 POINTER = 8  # bytes
+POOL = 8  # threads of the pool, where a test does not say
 
 pytestmark = pytest.mark.skipif(
     handler.available_cores() < 2, reason="the pool is used only with two cores"
@@ -95,6 +96,11 @@ def word(address: int, index: int) -> int:
     return ctypes.c_int64.from_address(address + POINTER * index).value
 
 
+def most_helpers() -> int:
+    """Threads besides the caller's: as many as the pool and the machine have."""
+    return min(POOL, handler.available_cores()) - 1
+
+
 def run(xla: FakeXla, tiles: int = 64, grain: int = 1) -> None:
     """Call a kernel and check its result."""
     x = np.arange(tiles * 5, dtype=np.float32)
@@ -104,7 +110,7 @@ def run(xla: FakeXla, tiles: int = 64, grain: int = 1) -> None:
 
 
 def test_no_context():
-    xla = FakeXla(8, lambda task: task(), context=0)
+    xla = FakeXla(POOL, lambda task: task(), context=0)
     run(xla)
     assert xla.scheduled == 0
 
@@ -116,15 +122,15 @@ def test_no_pool():
 
 
 def test_a_pool_that_refuses():
-    xla = FakeXla(8, None)
+    xla = FakeXla(POOL, None)
     run(xla)
-    assert xla.errors == xla.destroyed == handler.available_cores() - 1
+    assert xla.errors == xla.destroyed == most_helpers()
 
 
 def test_a_pool_that_runs_tasks_at_once():
-    xla = FakeXla(8, lambda task: task())
+    xla = FakeXla(POOL, lambda task: task())
     run(xla)
-    assert xla.scheduled == min(8, handler.available_cores()) - 1
+    assert xla.scheduled == most_helpers()
 
 
 @pytest.mark.parametrize(
@@ -139,10 +145,10 @@ def test_number_of_helpers(pool_size: int, tiles: int, grain: int, helpers: int)
 
 def test_helpers_that_come_when_the_call_is_over():
     late: list[Callable[[], None]] = []
-    xla = FakeXla(8, late.append)
+    xla = FakeXla(POOL, late.append)
     for _ in range(100):
         run(xla)
-    assert len(late) == 100 * (min(8, handler.available_cores()) - 1)
+    assert len(late) == 100 * most_helpers()
     for task in late:
         task()
 
@@ -156,7 +162,7 @@ def test_the_call_lasts_until_the_slowest_helper_is_done():
 
     x = np.ones(64, np.float32)
     who, out = np.zeros(64, np.int64), np.zeros(64, np.float32)
-    FakeXla(8, start).call(witness(64), x, who, out)
+    FakeXla(POOL, start).call(witness(64), x, who, out)
     done = out.copy()
     for thread in threads:
         thread.join()
@@ -171,7 +177,7 @@ def test_helpers_that_come_when_they_like():
         threads.append(threading.Thread(target=task))
         threads[-1].start()
 
-    xla = FakeXla(8, start)
+    xla = FakeXla(POOL, start)
     for _ in range(50):
         run(xla, tiles=1000)
     for thread in threads:
@@ -181,9 +187,9 @@ def test_helpers_that_come_when_they_like():
 def test_a_forked_child_leaves_the_pool_alone():
     code = """
         import os, warnings
-        from test_runtime_pool import FakeXla, run
+        from test_runtime_pool import POOL, FakeXla, run
 
-        xla = FakeXla(8, lambda task: task())
+        xla = FakeXla(POOL, lambda task: task())
         run(xla)
         assert xla.scheduled > 0
         xla.scheduled = 0
@@ -216,12 +222,12 @@ def test_the_job_is_freed_by_the_last_to_leave(monkeypatch: pytest.MonkeyPatch):
     late: list[Callable[[], None]] = []
     kernel = axpy(64, 5, threads=True, a=0.75)
     x = np.zeros(64 * 5, np.float32)
-    FakeXla(8, late.append).call(kernel, x, x, x.copy())
+    FakeXla(POOL, late.append).call(kernel, x, x, x.copy())
     assert freed == []
     for task in late:
         task()
     assert len(freed) == 1
-    FakeXla(8, lambda task: task()).call(kernel, x, x, x.copy())
+    FakeXla(POOL, lambda task: task()).call(kernel, x, x, x.copy())
     assert len(freed) == 2
-    FakeXla(8, None).call(kernel, x, x, x.copy())
+    FakeXla(POOL, None).call(kernel, x, x, x.copy())
     assert len(freed) == 3
