@@ -17,6 +17,14 @@ def _at(name: str, mode: str) -> Any:
 
 
 INDEXING: dict[str, Case] = {
+    "broken_promise": case(
+        lambda x, i, u: [
+            _at(name, "promise_in_bounds")(x, i, u) for name in ("add", "set", "min")
+        ],
+        (F, (7, 3)),
+        index(7),
+        (F, (3,)),
+    ),
     "item": case(lambda x, i: (x[i], x[-1], x[i] + x[0]), (F, (7,)), index(7)),
     "row": case(lambda x, i: (x[i, :], x[:, i], x[i]), (F, (7, 7)), index(7)),
     "row_of_narrow": case(lambda x, i: x[i.astype("int8")], (I, (7, 3)), index(7)),

@@ -1,7 +1,11 @@
-"""Where the XLA of an older JAX is wrong, and so no measure for the engine.
+"""What the engine's tests do on older JAX versions.
 
-The engine has one meaning on every JAX, that of the newest; the tests leave out
-these places on versions before the one that mended them.
+The engine has one meaning on every JAX, that of the newest.  Where an older XLA is
+wrong it is no measure: the tests leave out the places of the table `WRONG`.
+
+What can differ between versions is which equations a program has, and what XLA
+answers.  One variant of each shows that, so the slow tests run whole only on the
+newest JAX (`NEWEST`).
 """
 
 from __future__ import annotations
@@ -15,6 +19,8 @@ import numpy as np
 from engines import is_subnormal
 
 Version = tuple[int, ...]
+
+NEWEST = jax.__version_info__ >= (0, 12)
 
 #: operation: (JAX version that mended it, where it was wrong, what it gave there)
 WRONG: dict[str, tuple[Version, Callable[..., Any], str]] = {

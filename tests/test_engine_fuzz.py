@@ -1,4 +1,4 @@
-"""2,000 random loops, drawn from the whole rule table, under both oracles.
+"""2,000 random loops (400 on older JAX), from the whole rule table, under two oracles.
 
 A failure names the seed and prints the smallest loop that still fails, as a program
 to run.  `make fuzz` goes on from there.
@@ -7,11 +7,13 @@ to run.  `make fuzz` goes on from there.
 from __future__ import annotations
 
 import jax
+import old_xla
 import pytest
 from fuzz.check import Batch, failures, random_batch
 from fuzz.shrink import as_python, fails, shrunk
 
-GROUPS, BATCHES, LOOPS = 50, 5, 8  # tests, compilations in a test, loops in each
+GROUPS = 50 if old_xla.NEWEST else 10  # tests
+BATCHES, LOOPS = 5, 8  # compilations in a test, loops in each
 
 
 @pytest.fixture(autouse=True)

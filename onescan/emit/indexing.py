@@ -159,7 +159,8 @@ def scatter(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     shape = eqn.invars[0].aval.shape
     sizes = eqn.invars[2].aval.shape
     combine = SCATTERS[eqn.primitive.name]
-    drops = eqn.params["mode"] == lax.GatherScatterMode.FILL_OR_DROP
+    # where a promise to stay in bounds is broken, XLA drops the update too
+    drops = eqn.params["mode"] != lax.GatherScatterMode.CLIP
     hidden = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
     window = [i for i in range(len(shape)) if i not in hidden]
     extent = dict.fromkeys(range(len(shape)), 1)

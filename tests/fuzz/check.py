@@ -104,24 +104,28 @@ def _run(batch: Batch, program: Program, scan: Any, consts: Any, init: Any, xs: 
 
 
 def by_reference(batch: Batch, args: Any) -> list[Any]:
-    """All loops together as one plain Python loop with a compiled body."""
+    """All loops together as one plain Python loop with a compiled body.
 
-    def body(carries: Any, xs: Any) -> Any:
-        return tuple(
-            zip(
-                *(
-                    _body(batch, p, consts)(c, x)
-                    for p, (consts, _, _), c, x in zip(
-                        batch.programs, args, carries, xs, strict=True
-                    )
-                ),
-                strict=True,
+    Constants travel with the carry, so that XLA does not fold what it does with
+    them: JAX 0.10 counts the leading zeros of a negative constant as -32.
+    """
+
+    def body(state: Any, xs: Any) -> Any:
+        constants, carries = state
+        results = [
+            _body(batch, p, consts)(c, x)
+            for p, consts, c, x in zip(
+                batch.programs, constants, carries, xs, strict=True
             )
-        )
+        ]
+        carries, ys = zip(*results, strict=True)
+        return (constants, carries), ys
 
-    inits, xs = tuple(a[1] for a in args), tuple(a[2] for a in args)
+    constants, inits, xs = (tuple(a[k] for a in args) for k in range(3))
     step = jax.jit(body, compiler_options=CHEAP)
-    carries, ys = reference.scan(step, inits, xs, batch.length, batch.reverse)
+    (_, carries), ys = reference.scan(
+        step, (constants, inits), xs, batch.length, batch.reverse
+    )
     return list(zip(carries, ys, strict=True))
 
 
