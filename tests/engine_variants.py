@@ -12,7 +12,6 @@ from typing import Any
 
 import jax
 import numpy as np
-import old_xla
 from engine_cases import MOVING, PRODUCTS, REDUCING, Case, Type
 from engine_cases_control import CONTROL, INDEXING, RANDOM
 from engines import values
@@ -29,7 +28,6 @@ TABLES = {
 }
 CASES = {f"{t}: {n}": case for t, table in TABLES.items() for n, case in table.items()}
 STEPS = 3
-FEW = ("vmap", "state")  # variants that older JAX versions run
 
 
 def array(kind: Type, leading: tuple[int, ...], trailing: tuple[int, ...], seed: int):
@@ -87,4 +85,4 @@ def variants(case: Case) -> dict[str, tuple[Callable[..., Any], list[Any]]]:
         args = [*arrays(first, (), (3,)), *arrays(rest, (STEPS,))]
         axes = (-1, *[None] * len(rest))
         found["vmap of first state"] = (jax.vmap(over_state(f), axes), args)
-    return found if old_xla.NEWEST else {n: found[n] for n in found if n in FEW}
+    return found
