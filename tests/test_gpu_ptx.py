@@ -137,6 +137,17 @@ def test_float_remainders_are_ours() -> None:
         assert count("fma.rn.f32", launch.code) >= 1
 
 
+def test_halves_are_rounded_after_every_operation() -> None:
+    """LLVM would make one operation of a product and a sum, rounded once."""
+
+    def f(x: Any, y: Any) -> Any:
+        return onescan.scan(lambda c, a: (c * a + a, None), x, y)
+
+    (launch,) = launches_of(f, np.float16(3), np.ones(3, np.float16))
+    assert count("cvt.rn.f16.f32", launch.code) >= 2 * 3
+    assert count("fma.rn", launch.code) == 0
+
+
 def test_the_checks_can_fail(tmp_path: Path) -> None:
     (launch,) = launches_of(
         lambda x: onescan.scan(lambda c, _: (jnp.sin(c), None), x, None, 9), 0.5

@@ -11,7 +11,7 @@ from onescan.emit import types as ty
 from onescan.emit.block import BlockEmitter
 from onescan.emit.emitter import Emitter
 from onescan.emit.gpu_tiles import BlockTile, ThreadTile
-from onescan.emit.math.remainder import without_fmod
+from onescan.emit.math.target import mark_for_gpu
 from onescan.emit.watch import function_of
 from onescan.loop import LeaveToXla
 from onescan.plan.plan import Grid, Plan
@@ -37,7 +37,7 @@ def build(plan: Plan, shared: int) -> tuple[ir.Module, int]:
     """
     assert plan.grid is not None
     module = ir.Module("onescan")
-    without_fmod(module)
+    mark_for_gpu(module)
     body = plan.loop.body
     buffers = [ty.PTR] * (len(body.in_avals) + len(body.out_avals))
     void = ir.VoidType()

@@ -4,13 +4,15 @@ In integers, because LLVM may turn its own conversions into library calls that a
 cannot resolve. Narrowing rounds once, to nearest even: adding just under half a unit
 (and one more for an odd last bit) before dropping bits does it for normal numbers, and
 the addition of a power of two whose last place is the target's smallest number does it
-for subnormal ones. NaN stays NaN and becomes quiet.
+for subnormal ones. NaN stays NaN and becomes quiet. GPUs have instructions for float16,
+which do the same.
 """
 
 from __future__ import annotations
 
 from llvmlite import ir
 
+from onescan.emit.math.target import is_for_gpu
 from onescan.emit.math.types import Format, Lane, elementary, select, with_element
 
 FLOAT16 = Format(16, 10, 15)
@@ -56,6 +58,9 @@ def _zero_extend(x: Lane) -> tuple[Lane, Lane]:
 
 @elementary
 def float16_to_float32(x: Lane) -> Lane:
+    if is_for_gpu(x.b.module):
+        half = x.b.bitcast(x.ir, ir.HalfType())
+        return Lane(x.b, x.b.fpext(half, ir.FloatType()))
     bits, single = _zero_extend(x)
     shift = single.format.mantissa - FLOAT16.mantissa
     rebias = (single.format.bias - FLOAT16.bias) << single.format.mantissa
@@ -80,7 +85,19 @@ def bfloat16_to_float32(x: Lane) -> Lane:
 @elementary
 def to_float16(x: Lane) -> Lane:
     """The float16 bits (i16) nearest to a float32 or float64."""
+    if is_for_gpu(x.b.module) and x.format.bits == 32:
+        return _by_instruction(x)
     return _narrow(x, FLOAT16)
+
+
+def _by_instruction(x: Lane) -> Lane:
+    """By an intrinsic, not by LLVM's `fptrunc`: that it would merge with what comes
+    before and after, until a sum of a product is one operation, rounded once.
+    """
+    name, module = "llvm.nvvm.f2h.rn", x.b.module
+    kind = ir.FunctionType(ir.IntType(16), [ir.FloatType()])
+    function = module.globals.get(name) or ir.Function(module, kind, name)
+    return Lane(x.b, x.b.call(function, [x.ir]))
 
 
 @elementary

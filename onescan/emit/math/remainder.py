@@ -2,7 +2,7 @@
 
 LLVM's own instruction calls the C library on a CPU.  A GPU has none, and LLVM would
 put x - trunc(x / y) * y in its place, which is wrong for large quotients.  A module
-for a GPU says so by `without_fmod`, and gets a function of its own.
+for a GPU gets a function of its own.
 """
 
 from __future__ import annotations
@@ -11,19 +11,15 @@ from typing import Any
 
 from llvmlite import ir
 
-MARK = "onescan.without_fmod"
+from onescan.emit.math.target import is_for_gpu
+
 #: bits that one round takes off a quotient, and those it can have in its last
 BITS = {ir.FloatType(): (20, 22), ir.DoubleType(): (48, 51)}
 
 
-def without_fmod(module: ir.Module) -> None:
-    """Say that the code of this module cannot call the C library."""
-    module.add_named_metadata(MARK)
-
-
 def remainder(b: Any, x: Any, y: Any) -> Any:
     """x rem y; numbers, or on a CPU vectors of them."""
-    if MARK not in b.module.namedmetadata:
+    if not is_for_gpu(b.module):
         return b.frem(x, y)
     name = f"onescan.remainder.{x.type}"
     function = b.module.globals.get(name) or _define(b.module, x.type, name)
