@@ -25,6 +25,7 @@ from llvmlite import ir
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, At, Index, Memory, add, as_value, scale
 from onescan.emit.emitter import CHEAP, Emitter
+from onescan.emit.mail import Mail
 from onescan.emit.watch import Watch, function_of
 from onescan.plan.plan import Lane, Plan
 
@@ -107,6 +108,35 @@ class BlockEmitter(Emitter):
         function = function_of(self.function.module, name, ir.FunctionType(ty.I32, []))
         return self.entry.zext(self.entry.call(function, []), ty.I64)
 
+    def open_mail(self, memories: list[Memory]) -> None:
+        """Let what is stored in these go by mail, in the steps."""
+        start = ir.Constant(ty.I64, self.shared_bytes)
+        self.shared_bytes += ALIGNED
+        boxes: Any = self.entry.gep(self._room, [start], source_etype=ty.I8)
+        boxes.type = ir.PointerType(addrspace=_SHARED)
+        base: Any = self.entry.gep(
+            self._room, [ir.Constant(ty.I64, 0)], source_etype=ty.I8
+        )
+        base.type = ir.PointerType(addrspace=_SHARED)
+        self.b.mail = Mail(self.entry, base, boxes, self.team)
+        self.b.letters = {id(memory.pointer) for memory in memories}
+        with self.b.if_then(self.below(self.here, 1)):
+            self.b.mail.set_up(self.b)
+
+    def expect(self, step: ty.Value, size: int) -> None:
+        """The bytes that will come by mail in this step."""
+        assert self.b.mail is not None
+        with self.b.if_then(self.below(self.here, 1)):
+            self.b.mail.expect(self.b, self.b.mail.box(self.b, step), size)
+
+    @contextmanager
+    def sending(self, step: ty.Value) -> Iterator[None]:
+        """Code whose stores go by mail, if there is mail."""
+        if self.b.mail is not None:
+            self.b.box = self.b.mail.box(self.b, step)
+        yield
+        self.b.box = None
+
     def finish(self) -> None:
         """No block ends while another may still write to it."""
         if self.team > 1:
@@ -148,6 +178,17 @@ class BlockEmitter(Emitter):
     def meet(self) -> None:
         """A barrier for everyone: nothing is being read or written."""
         self._settle(self.b)
+
+    def meet_at_end(self, step: ty.Value) -> None:
+        """The end of a step: everything that was sent in it is here."""
+        strangers = (self._written - self._home) | (self._read & self._shared)
+        if self.b.mail is None or strangers or self._anything:
+            self.meet()
+        else:
+            self._barrier(self.b, self.block, 1)
+            self._read, self._written = set(), set()
+        if self.b.mail is not None:
+            self.b.mail.wait(self.b, self.b.mail.box(self.b, step), step)
 
     def _settle(self, b: ty.Builder, at_home: bool = False) -> None:
         """A barrier; one block alone suffices for what blocks have of their own."""

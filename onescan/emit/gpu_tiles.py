@@ -168,7 +168,13 @@ class BlockTile(GpuTile):
             e.unwatched(memory.pointer)
         for k in range(len(self.loop.y_avals)):
             e.unwatched(self.pointers[self.first_y + k])
+        letters = self._letters(ahead)
+        if letters:
+            e.open_mail(letters)
+        size = sum(self._bytes(memory) for memory in letters)
         with e.over_time(length) as step:
+            if letters:
+                e.expect(step, size)
             after = e.b.add(step, one)
             later = self._held_back(e.b.add(after, one))
             coming = {i: self._loads(i, later) for i in ahead}
@@ -181,12 +187,26 @@ class BlockTile(GpuTile):
                 arrived = {i: [e.b.load(cell) for cell in flying[i]] for i in ahead}
                 self._store(held, arrived, after)
                 self._set(flying, coming)
-                e.meet()
+                e.meet_at_end(step)
 
             self.arrive = arrive
             one_step(step, loaded)
         e.prepare.branch(start)
         e.finish()
+
+    def _letters(self, ahead: list[int]) -> list[Memory]:
+        """The carries that a team exchanges by mail: all of them, or none."""
+        e = self.e
+        shared_out = all(
+            e.is_shared_out(self.plan.local_shape(v)) and v.aval.dtype.itemsize == 4
+            for v in self.paired
+        )
+        alone = all(i in self.at_home or self._count(i) == 1 for i in ahead)
+        return list(self.paired.values()) if shared_out and alone else []
+
+    def _bytes(self, memory: Memory) -> int:
+        """Of one place of a carry."""
+        return memory.strides[0] * memory.dtype.itemsize
 
     def _held_back(self, step: ty.Value) -> ty.Value:
         """A step, or the last one if there are not so many."""
@@ -343,7 +363,8 @@ class BlockTile(GpuTile):
             else:
                 with e.one_writer(here.lanes):
                     e.put(here, self._value(var, outs))
-        self._put(pairs)
+        with e.sending(step):
+            self._put(pairs)
         renew(e, [cell for cell, _ in apart], [value for _, value in apart])
         self.arrive()
         # stores to the memory of the GPU take long: nobody should wait for them

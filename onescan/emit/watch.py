@@ -7,6 +7,7 @@ from typing import Any
 from llvmlite import ir
 
 from onescan.emit import types as ty
+from onescan.emit.mail import Mail
 
 
 class Watch(ir.IRBuilder):
@@ -18,6 +19,9 @@ class Watch(ir.IRBuilder):
         self.shared = shared  # memory that every block has for itself
         self.team = team  # blocks that work together
         self.distances: list[ty.Value] = []  # from here to the memory of each of them
+        self.mail: Mail | None = None
+        self.letters: set[int] = set()  # memory that goes by mail
+        self.box: ty.Value = None  # where to, while mail is being sent
         self.reads: set[int] = set()
         self.writes: set[int] = set()
 
@@ -29,6 +33,9 @@ class Watch(ir.IRBuilder):
         self._note(self.writes, ptr)
         if self.team == 1 or id(_root(ptr)) not in self.shared:
             return super().store(value, ptr, *args, **options)
+        if self.mail and self.box is not None and id(_root(ptr)) in self.letters:
+            self.mail.send(self, value, ptr, self.box)
+            return None
         here = self.ptrtoint(ptr, ty.I64)
         for far in self.distances:
             there = self.inttoptr(self.add(here, far), ty.PTR)

@@ -10,6 +10,8 @@ from llvmlite import binding
 from onescan.runtime import compiler
 
 TRIPLE = "nvptx64-nvidia-cuda"
+#: the first compute capability with teams of blocks
+CLUSTERS = 90
 
 
 @functools.cache
@@ -17,7 +19,11 @@ def _target_machine(capability: int) -> Any:
     binding.initialize_all_targets()
     binding.initialize_all_asmprinters()
     target = binding.Target.from_triple(TRIPLE)
-    return target.create_target_machine(cpu=f"sm_{capability}", opt=3)
+    # what a team's mail needs; newer GPUs have it by default
+    features = "+ptx81" if capability == CLUSTERS else ""
+    return target.create_target_machine(
+        cpu=f"sm_{capability}", features=features, opt=3
+    )
 
 
 def ptx(text: str, capability: int) -> str:
