@@ -51,6 +51,8 @@ class Emitter:
         self.unrolled = 0
         self.body: Any = None  # the innermost body being emitted
 
+    #: how much longer the code of an operation is than usual
+    dear = 1
     #: whether operations that need not wait for each other should stand together
     early = False
     #: rules of this kind of kernel, in place of those of the table
@@ -107,7 +109,8 @@ class Emitter:
         `cost` is how many operations the body is, roughly.
         """
         counts = tuple(counts)
-        few = min(self.unroll, max(1, self.unrolled_operations // max(cost, 1)))
+        cost = max(cost, 1) * self.dear
+        few = min(self.unroll, max(1, self.unrolled_operations // cost))
         if self.unrolled > self.unrolled_in_all:
             few = min(few, 2)
         if prod(counts) <= few:

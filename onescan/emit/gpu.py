@@ -5,6 +5,9 @@ A tile belongs to one thread, or to all threads of a block together.
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 from llvmlite import ir
 
 from onescan.emit import types as ty
@@ -15,7 +18,10 @@ from onescan.emit.math.target import mark_for_gpu
 from onescan.emit.watch import function_of
 from onescan.loop import LeaveToXla
 from onescan.plan.plan import Grid, Plan
+from onescan.plan.work import equations
 
+#: instructions to round one 16-bit float
+HALVES = 20
 #: bytes of values that one thread may hold
 LARGEST = 4096
 
@@ -27,6 +33,17 @@ class ThreadEmitter(Emitter):
     """Code of one thread.  What a loop indexes lies in slow memory: unroll."""
 
     unroll, unrolled_operations, unrolled_in_all = 128, 1024, 8000
+
+    def __init__(self, plan: Plan, function: ir.Function) -> None:
+        super().__init__(plan, function)
+        self.dear = HALVES if _has_halves(plan.loop.body.jaxpr) else 1
+
+
+def _has_halves(jaxpr: Any) -> bool:
+    """Whether a body works on 16-bit floats, which take many instructions to round."""
+    made = [v for eqn in equations(jaxpr) for v in eqn.outvars]
+    values = [*jaxpr.invars, *made]
+    return any(np.dtype(v.aval.dtype) in ty.HALVES for v in values)
 
 
 def build(plan: Plan, shared: int) -> tuple[ir.Module, int]:

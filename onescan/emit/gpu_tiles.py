@@ -28,7 +28,7 @@ from onescan.plan.work import work_of
 #: steps of a group, numbers that are loaded ahead for one, and operations in one
 GROUP = 16
 LOADED = 64
-OPERATIONS = 1000
+OPERATIONS = 1500
 #: rules of tiles that a block does together, in place of those of the table
 RULES = {**block_sums.RULES, **block_products.RULES, **block_pieces.RULES}
 #: numbers of one x that a thread of a block may load ahead
@@ -106,7 +106,7 @@ class ThreadTile(GpuTile):
     def _group(self, numbers: int) -> int:
         """Steps that are done at a time."""
         work = sum(w.operations for w in work_of(self.loop.body.jaxpr))
-        work /= max(self.plan.tiles, 1)
+        work *= self.e.dear / max(self.plan.tiles, 1)
         most = min(LOADED // max(numbers, 1), int(OPERATIONS // max(work, 1)))
         return max(1, min(GROUP, most, self.loop.length))
 

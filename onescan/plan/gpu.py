@@ -33,6 +33,8 @@ SIZES = {32: 200, 64: 200, 128: 200, 256: 200, 384: 130, 512: 88, 768: 45, 1024:
 #: the compute capability from which blocks can work together, and how many times the
 #: weights that registers hold one block may have: shared memory holds some too
 CLUSTERS, SPILLED = 90, 1.5
+#: the share of the chip that teams can use at the same time, for certain
+SIDE_BY_SIDE = 2 / 3
 #: operations that a thread of a block should have in the largest operation of a step
 EACH = 24
 #: weights with which two blocks fit into one multiprocessor
@@ -121,7 +123,10 @@ def _block_plan(loop: Loop, works: list[Work], axes: list[Merged], chip: Chip) -
     team = _team(weights, chip)
     # two blocks hide each other's latencies, if the weights leave room for both
     blocks = 2 if weights <= LIGHT else 1
-    rows = min(ROWS, -(-_lanes(axes) // (blocks * chip.cores // team)))
+    room = blocks * chip.cores // team
+    if team > 1:  # its blocks must lie side by side on the chip, which wastes some
+        room = max(1, int(room * SIDE_BY_SIDE))
+    rows = min(ROWS, -(-_lanes(axes) // room))
     lanes: list[Lane] = []
     lane_of: dict[Var, dict[int, Lane]] = {}
     for k, axis in enumerate(axes):
