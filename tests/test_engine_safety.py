@@ -95,6 +95,19 @@ def lookup_by_lane(n: int) -> tuple[Callable[..., Any], list[Any]]:
     return jax.vmap(scan), [*zeros((n, 5)), np.zeros((n, STEPS), I)]
 
 
+def rounds_by_lane(n: int) -> tuple[Callable[..., Any], list[Any]]:
+    """Each lane goes through its own row, for as long as it finds what it wants."""
+
+    def step(c: Any, i: Any) -> Any:
+        goes_on = lambda s: (s[0] < 7) & (s[1][s[0]] < 1)
+        look = lambda s: (s[0] + 1, s[1].at[s[0] - 2].add(1), s[2] + s[1][i])
+        k, c, total = lax.while_loop(goes_on, look, (i % 3, c, jnp.zeros((), F)))
+        return c, (k, total)
+
+    scan = lambda c, i: lax.scan(step, c, i)
+    return jax.vmap(scan), [*zeros((n, 5)), np.zeros((n, STEPS), I)]
+
+
 LOOPS = {
     f.__name__: f
     for f in (
@@ -106,6 +119,7 @@ LOOPS = {
         reading_anywhere,
         writing_anywhere,
         lookup_by_lane,
+        rounds_by_lane,
     )
 }
 
