@@ -179,4 +179,6 @@ def host() -> Machine:
     """The processor we are on."""
     features = compiler.host_features()
     wide = 64 if "+avx512f" in features else 32 if "+avx2" in features else 16
-    return Machine(wide, cores=os.cpu_count() or 1, avx512=wide == 64)
+    found = {"avx512": "+avx512f", "f16c": "+f16c"}
+    has = frozenset(name for name, flag in found.items() if flag in features)
+    return Machine(wide, cores=os.cpu_count() or 1, features=has)

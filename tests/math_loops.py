@@ -12,7 +12,8 @@ import mpmath
 import numpy as np
 from llvmlite import ir
 
-from onescan.emit.math import FUNCTIONS, avx512, halves
+from onescan.emit.math import FUNCTIONS, halves
+from onescan.emit.math.features import allow
 
 I64 = ir.IntType(64)
 PTR = ir.PointerType()
@@ -30,13 +31,17 @@ def emitter(name: str) -> Callable[..., Any]:
 
 
 def loop_module(
-    name: str, inp: Any, out: Any, width: int, flush: bool, wide: bool = False
+    name: str,
+    inp: Any,
+    out: Any,
+    width: int,
+    flush: bool,
+    features: tuple[str, ...] = (),
 ) -> ir.Module:
     """`loop(n, inputs..., output)`, over n elements, a multiple of the width."""
     count = 2 if name in BINARY else 1
     module = ir.Module()
-    if wide:
-        avx512.allow(module)
+    allow(module, features)
     signature = ir.FunctionType(ir.VoidType(), [I64, *[PTR] * (count + 1)])
     function = ir.Function(module, signature, "loop")
     n, *inputs, output = function.args
@@ -96,9 +101,9 @@ def compiled(
     width: int,
     cpu: str = "host",
     flush: bool = False,
-    wide: bool = False,
+    features: tuple[str, ...] = (),
 ) -> Callable[..., np.ndarray]:
-    text = str(loop_module(name, inp, out, width, flush, wide))
+    text = str(loop_module(name, inp, out, width, flush, features))
     module = llvm.parse_assembly(text)
     module.verify()
     target = machine(cpu)

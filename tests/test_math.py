@@ -210,38 +210,48 @@ def test_avx512_gives_the_same(name: str, dtype: Any, flush: bool):
     inputs = [np.concatenate([x, more]) for x in arguments(name, dtype, 3000)]
     for width in (16, 64):
         formula, instruction = (
-            compiled(name, dtype, dtype, width, "host", flush, wide)(*inputs)
-            for wide in (False, True)
+            compiled(name, dtype, dtype, width, "host", flush, features)(*inputs)
+            for features in ((), ("avx512",))
         )
         if name in SCALED:
             np.testing.assert_array_equal(instruction, formula, strict=True)
         else:  # a division by hand may round the other way where it is close
             np.testing.assert_allclose(instruction, formula, np.finfo(dtype).eps, 0)
-    used = "llvm.x86.avx512" in str(loop_module(name, dtype, dtype, 16, flush, True))
+    module = loop_module(name, dtype, dtype, 16, flush, ("avx512",))
+    used = "llvm.x86.avx512" in str(module)
     assert used == (name in SCALED or dtype is SINGLE)
     if dtype is SINGLE:
         inputs, want = single_case(name)
-        got = compiled(name, SINGLE, SINGLE, 16, wide=True)(*inputs)
+        got = compiled(name, SINGLE, SINGLE, 16, features=("avx512",))(*inputs)
         assert_close(inputs, got, ulps_of_single(got, want))
 
 
 HALF = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 
 
+#: with and without conversions by the processor
+CONVERTS = [(), *([("f16c",)] if llvm.get_host_cpu_features().get("f16c") else [])]
+
+
+@pytest.mark.parametrize("features", CONVERTS)
 @pytest.mark.parametrize("width", [1, 8])
 @pytest.mark.parametrize("half", HALF)
-def test_half_to_float32_for_every_pattern(half: str, width: int):
+def test_half_to_float32_for_every_pattern(half: str, width: int, features: Any):
     bits = np.arange(2**16, dtype=np.uint16)
-    got = compiled(f"{half}_to_float32", np.uint16, SINGLE, width)(bits)
+    name = f"{half}_to_float32"
+    got = compiled(name, np.uint16, SINGLE, width, features=features)(bits)
     want = bits.view(HALF[half]).astype(SINGLE)
     np.testing.assert_array_equal(got, want, strict=True)
     np.testing.assert_array_equal(np.signbit(got), bits >= 2**15)
 
 
-@pytest.mark.parametrize("cpu", TARGETS)
+@pytest.mark.parametrize(
+    ("cpu", "features"),
+    [*((cpu, ()) for cpu in TARGETS), *(("host", f) for f in CONVERTS if f)],
+)
 @pytest.mark.parametrize("dtype", [SINGLE, DOUBLE])
 @pytest.mark.parametrize("half", HALF)
-def test_rounding_to_half(half: str, dtype: Any, cpu: str):
+def test_rounding_to_half(half: str, dtype: Any, cpu: str, features: Any):
     """Every half, the ties between them, and what is next to both."""
     patterns = np.arange(2**15 + 1, dtype=np.uint16)
     exact = patterns.view(HALF[half]).astype(DOUBLE)
@@ -253,7 +263,8 @@ def test_rounding_to_half(half: str, dtype: Any, cpu: str):
     x = np.concatenate([*around, sample(dtype, 20_000)])
     x = np.concatenate([x, -x])
     name = f"{np.dtype(dtype).name}_to_{half}"
-    got = compiled(name, dtype, np.uint16, 8, cpu)(x).view(HALF[half])
+    convert = compiled(name, dtype, np.uint16, 8, cpu, features=features)
+    got = convert(x).view(HALF[half])
     want = _round_to_half(x, HALF[half])
     np.testing.assert_array_equal(got.astype(SINGLE), want.astype(SINGLE))
     number = ~np.isnan(x)

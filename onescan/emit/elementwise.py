@@ -64,8 +64,11 @@ def _dtype(eqn: Any, i: int = 0) -> np.dtype:
 
 def _arithmetic(for_float: str, for_int: str) -> Op:
     def op(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
-        if ty.is_float(_dtype(eqn)):
-            return getattr(b, for_float)(*xs, flags=CONTRACT)
+        if ty.is_float(dtype := _dtype(eqn)):
+            # 16-bit floats are rounded after each operation, also by a processor
+            # that could do two at once
+            flags = () if dtype in ty.HALVES else CONTRACT
+            return getattr(b, for_float)(*xs, flags=flags)
         return getattr(b, for_int)(*xs)
 
     return op

@@ -25,7 +25,7 @@ from onescan.emit.arrays import Array, Index, Memory, add, scale
 from onescan.emit.body import literal
 from onescan.emit.control import emit_body, renew
 from onescan.emit.emitter import Emitter
-from onescan.emit.math import avx512
+from onescan.emit.math.features import allow
 from onescan.loop import LeaveToXla
 from onescan.plan.parts import Part, parts
 from onescan.plan.plan import Lane, Plan
@@ -41,8 +41,7 @@ OneStep = Callable[[ty.Value, dict[Any, Array]], None]
 def build(plan: Plan) -> ir.Module:
     """The LLVM module of a planned loop; it defines `kernel`."""
     module = ir.Module("onescan")
-    if plan.avx512:
-        avx512.allow(module)
+    allow(module, plan.features)
     loop = plan.loop
     count = len(loop.body.in_avals) + len(loop.body.out_avals)
     void = ir.VoidType()

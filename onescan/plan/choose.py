@@ -49,7 +49,7 @@ class Machine:
 
     vector_bytes: int
     cores: int
-    avx512: bool = False
+    features: frozenset[str] = frozenset()
 
 
 Axis = dict[Any, tuple[int, ...]]
@@ -69,7 +69,7 @@ def choose(loop: Loop, machine: Machine) -> Plan:
         plan = _inner_plan(loop, axes, works, machine, threads)
     else:
         plan = _lane_plan(loop, best, axes, works, machine, threads)
-    return replace(plan, avx512=machine.avx512)
+    return replace(plan, features=machine.features)
 
 
 def _cheapest(

@@ -51,7 +51,7 @@ class Plan:
     threads: bool = False
     grain: int = 1
     grid: Grid | None = None  # on a GPU
-    avx512: bool = False  # whether the processor has that
+    features: frozenset[str] = frozenset()  # of the processor
 
     @property
     def tiles(self) -> int:

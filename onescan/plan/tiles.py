@@ -17,10 +17,15 @@ from typing import Any
 from jax.extend.core import Var
 
 from onescan.loop import Loop
+from onescan.plan.work import work_of
 
 #: numbers that the lanes of a vector may hold at once, in SIMD registers: more than
 #: the processor has, because a few spills cost less than waiting for latencies
 REGISTERS = 64
+#: vectors of a tile that keep a processor busy, in a body that is little work: with
+#: fewer it would wait for one multiplication after the other
+MOST_VECTORS = 16
+LITTLE = 8
 #: bytes of carry that a row may hold, and of its longest row of xs or ys
 ROW_CARRY = 24 << 10
 ROW_BYTES = 4 << 10
@@ -47,7 +52,9 @@ def tile_shape(
     live = pressure(loop, size, laned)
     most = max(1, REGISTERS // max(live, 1))
     if not (shared or _streams(loop, laned)):
-        multiple = power_below(min(16, most, max(1, size // (native * threads))))
+        work = sum(w.operations for w in work_of(loop.body.jaxpr)) / size
+        vectors = MOST_VECTORS if work <= LITTLE else MOST_VECTORS // 2
+        multiple = power_below(min(vectors, most, max(1, size // (native * threads))))
         return Shape(native * multiple, 1)
     multiple = power_below(min(4, most))
     if size <= native * multiple * threads or (size <= native * multiple):

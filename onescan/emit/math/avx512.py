@@ -1,8 +1,4 @@
-"""Instructions of AVX-512 that other processors have none for.
-
-A module says by `allow` that its processor has them; the mark is part of the
-module's text, and so of the kernel's name.
-"""
+"""Instructions of AVX-512 that other processors have none for."""
 
 from __future__ import annotations
 
@@ -10,21 +6,15 @@ from typing import Any
 
 from llvmlite import ir
 
+from onescan.emit.math.features import AVX512, has
 from onescan.emit.math.types import Lane
-
-MARK = "onescan.avx512"
-
-
-def allow(module: ir.Module) -> None:
-    """Say that the processor this module is for has AVX-512."""
-    module.add_named_metadata(MARK)
 
 
 def usable(x: Lane) -> bool:
-    """Whether these instructions fit a value: whole registers, and the mark."""
+    """Whether these instructions are there, and a value is whole registers."""
     kind = x.type
     whole = isinstance(kind, ir.VectorType) and kind.count % _numbers(kind) == 0
-    return whole and MARK in x.b.module.namedmetadata
+    return whole and has(x.b, AVX512)
 
 
 def scaled(y: Lane, power: Lane) -> Lane:

@@ -4,16 +4,24 @@ In integers, because LLVM may turn its own conversions into library calls that a
 cannot resolve. Narrowing rounds once, to nearest even: adding just under half a unit
 (and one more for an odd last bit) before dropping bits does it for normal numbers, and
 the addition of a power of two whose last place is the target's smallest number does it
-for subnormal ones. NaN stays NaN and becomes quiet. GPUs have instructions for float16,
-which do the same.
+for subnormal ones. NaN stays NaN and becomes quiet. GPUs and most processors have
+instructions for float16, which do the same.
 """
 
 from __future__ import annotations
 
 from llvmlite import ir
 
+from onescan.emit.math.features import F16C, has
 from onescan.emit.math.target import is_for_gpu
-from onescan.emit.math.types import Format, Lane, elementary, select, with_element
+from onescan.emit.math.types import (
+    SINGLE,
+    Format,
+    Lane,
+    elementary,
+    select,
+    with_element,
+)
 
 FLOAT16 = Format(16, 10, 15)
 BFLOAT16 = Format(16, 7, 127)
@@ -58,9 +66,9 @@ def _zero_extend(x: Lane) -> tuple[Lane, Lane]:
 
 @elementary
 def float16_to_float32(x: Lane) -> Lane:
-    if is_for_gpu(x.b.module):
-        half = x.b.bitcast(x.ir, ir.HalfType())
-        return Lane(x.b, x.b.fpext(half, ir.FloatType()))
+    if is_for_gpu(x.b.module) or has(x.b, F16C):
+        half = x.b.bitcast(x.ir, with_element(x.type, ir.HalfType()))
+        return Lane(x.b, x.b.fpext(half, with_element(x.type, ir.FloatType())))
     bits, single = _zero_extend(x)
     shift = single.format.mantissa - FLOAT16.mantissa
     rebias = (single.format.bias - FLOAT16.bias) << single.format.mantissa
@@ -85,8 +93,11 @@ def bfloat16_to_float32(x: Lane) -> Lane:
 @elementary
 def to_float16(x: Lane) -> Lane:
     """The float16 bits (i16) nearest to a float32 or float64."""
-    if is_for_gpu(x.b.module) and x.format.bits == 32:
+    if is_for_gpu(x.b.module) and x.format == SINGLE:
         return _by_instruction(x)
+    if has(x.b, F16C) and x.format == SINGLE:
+        half = x.b.fptrunc(x.ir, with_element(x.type, ir.HalfType()))
+        return Lane(x.b, x.b.bitcast(half, with_element(x.type, ir.IntType(16))))
     return _narrow(x, FLOAT16)
 
 

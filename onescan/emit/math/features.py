@@ -1,0 +1,26 @@
+"""What the processor of a module has beyond what LLVM does well by itself.
+
+The emitter marks a module with the features it may count on; the marks are part of
+the module's text, and so of the kernel's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from llvmlite import ir
+
+AVX512 = "avx512"  # x86: registers of 64 bytes, powers of two, reciprocals
+F16C = "f16c"  # x86: conversions between float16 and float32
+
+
+def allow(module: ir.Module, names: Iterable[str]) -> None:
+    """Say that the processor this module is for has these features."""
+    for name in sorted(names):
+        module.add_named_metadata(f"onescan.{name}")
+
+
+def has(b: Any, name: str) -> bool:
+    """Whether the module that a builder works on may count on a feature."""
+    return f"onescan.{name}" in b.module.namedmetadata
