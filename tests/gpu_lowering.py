@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 from unittest import mock
 
@@ -12,6 +13,9 @@ import jax
 
 from onescan import compat, pipeline
 from onescan.plan.gpu import Chip
+from onescan.plan.plan import Plan
+from onescan.runtime import gpu
+from onescan.runtime.gpu import Kernel
 
 H200 = Chip(90, 132)
 
@@ -57,3 +61,32 @@ def launches_of(f: Callable[..., Any], *args: Any, chip: Chip = H200) -> list[La
     with as_if_on(chip) as launches:
         lowered(f, *args)
     return launches
+
+
+def plans_of(
+    f: Callable[..., Any], *args: Any, chip: Chip = H200
+) -> list[tuple[Plan, Kernel]]:
+    """How a function's loops lie over a chip, and their kernels."""
+    found: list[tuple[Plan, Kernel]] = []
+    kernel_of = pipeline.gpu_kernel_of
+
+    def note(plan: Plan, chip: Chip) -> Kernel:
+        found.append((plan, kernel_of(plan, chip)))
+        return found[-1][1]
+
+    with (
+        mock.patch.object(pipeline, "gpu_kernel_of", note),
+        mock.patch.object(gpu, "ptx", return_value=""),
+    ):
+        launches_of(f, *args, chip=chip)
+    return found
+
+
+def shown(plan: Plan, kernel: Kernel) -> str:
+    """A launch in a line: blocks, threads, and what each of them has."""
+    grid = f"{kernel.blocks} x {kernel.threads}"
+    if plan.grid is None or not plan.grid.together:
+        return f"{grid}, a thread for each lane"
+    rows = prod(lane.extent for lane in plan.lanes)
+    block = "a block" if kernel.team == 1 else f"{kernel.team} blocks"
+    return f"{grid}, {block} for {rows} lanes, {kernel.shared} bytes shared"

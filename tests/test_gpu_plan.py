@@ -1,0 +1,266 @@
+"""How loops lie over a GPU: golden launches, and the logic behind them."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from functools import partial
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gpu_lowering import H200, launches_of, plans_of, shown
+from llvmlite import ir
+
+import onescan
+from onescan.emit.block import flattened, unflattened
+from onescan.plan import gpu
+from onescan.plan.gpu import Chip
+from onescan.runtime import compiler
+
+sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
+import gpu_cases
+from rnn import cell_case
+
+BENCHMARKS = {case.name: case for case in gpu_cases.CASES}
+#: the launches on an H200; a change of the plan changes them, and was measured
+GOLDEN = {
+    "logistic/scalar": ["1 x 32, a thread for each lane"],
+    "lorenz/1024": ["32 x 32, a thread for each lane"],
+    "lorenz/100000": ["391 x 256, a thread for each lane"],
+    "nbody/grad": ["1 x 32, a thread for each lane"] * 2,
+    "gae/64": ["2 x 32, a thread for each lane"],
+    "gae/4096": ["128 x 32, a thread for each lane"],
+    "kalman/4x1024": ["32 x 32, a thread for each lane"],
+    "kalman/8": ["1 x 32, a block for 1 lanes, 3424 bytes shared"],
+    "hmm/16": ["1 x 128, a block for 1 lanes, 384 bytes shared"],
+    "hmm/64": ["1 x 256, a block for 1 lanes, 1536 bytes shared"],
+    "walk": ["1 x 32, a thread for each lane"],
+    "ring/set": ["1 x 32, a thread for each lane"],
+    "cartpole/16": ["16 x 128, a block for 1 lanes, 2032 bytes shared"],
+    "cartpole/2048": ["256 x 256, a block for 8 lanes, 15808 bytes shared"],
+    "gru/forward/1x32": ["1 x 128, a block for 1 lanes, 3584 bytes shared"],
+    "gru/forward/64x128": ["64 x 256, a block for 1 lanes, 10240 bytes shared"],
+    "gru/forward/64x256": ["32 x 256, 4 blocks for 2 lanes, 65536 bytes shared"],
+    "lstm/grad/64x128": [
+        "64 x 512, a block for 1 lanes, 96256 bytes shared",
+        "64 x 512, a block for 1 lanes, 102400 bytes shared",
+    ],
+    "lstm/forward/64x256": ["16 x 256, 8 blocks for 4 lanes, 180224 bytes shared"],
+}
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_golden_launches(name: str) -> None:
+    fn, args = BENCHMARKS[name].build()
+    found = [shown(*pair) for pair in plans_of(partial(fn, onescan.scan, 1), *args)]
+    assert found == GOLDEN[name]
+
+
+# loops for the logic alone
+
+
+def elementwise(*shape: int) -> Any:
+    """A loop in which every axis is a lane."""
+    step = lambda c, x: (jnp.sin(c) + x, c)
+    args = np.zeros(shape, np.float32), np.zeros((4, *shape), np.float32)
+    return lambda c, xs: onescan.scan(step, c, xs), *args
+
+
+def network(batch: int, hidden: int) -> Any:
+    """A loop in which only the batch is a lane."""
+    step = lambda h, x: (jnp.tanh(h @ w + x), h)
+    w = np.zeros((hidden, hidden), np.float32)
+    h = np.zeros((batch, hidden), np.float32)
+    xs = np.zeros((4, batch, hidden), np.float32)
+    return lambda h, xs: onescan.scan(step, h, xs), h, xs
+
+
+def only_plan(program: Any, chip: Chip = H200) -> Any:
+    (pair,) = plans_of(*program, chip=chip)
+    return pair
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [(1,), (31,), (32,), (33,), (1000,), (4097,), (5, 7), (3, 1, 11), (70_000,)],
+)
+def test_every_lane_has_one_thread(shape: tuple[int, ...]) -> None:
+    plan, kernel = only_plan(elementwise(*shape))
+    lanes = prod(shape)
+    assert not plan.grid.together
+    assert plan.tiles == lanes
+    assert lanes <= kernel.blocks * kernel.threads < lanes + kernel.threads
+    assert kernel.threads % gpu.WARP == 0
+    assert (kernel.team, kernel.shared) == (1, 0)
+
+
+def test_few_lanes_take_small_blocks_of_many_multiprocessors() -> None:
+    _, few = only_plan(elementwise(32 * H200.cores))
+    assert (few.blocks, few.threads) == (H200.cores, gpu.WARP)
+    _, many = only_plan(elementwise(1000 * H200.cores))
+    assert many.threads == gpu.MOST
+    _, smaller_chip = only_plan(elementwise(32 * H200.cores), Chip(90, 16))
+    assert smaller_chip.threads > few.threads
+
+
+def test_neighbours_differ_along_the_innermost_axis() -> None:
+    """So that the loads of a warp are of one piece."""
+    step = lambda c, x: (c - c.sum(1, keepdims=True) + x, c)
+    args = np.zeros((40, 3, 50), np.float32), np.zeros((4, 40, 3, 50), np.float32)
+    plan, _ = only_plan((lambda c, xs: onescan.scan(step, c, xs), *args))
+    assert [lane.size for lane in plan.lanes] == [40, 50]
+
+
+@pytest.mark.parametrize("batch", [1, 7, 132, 133, 265, 1000, 5000])
+def test_every_lane_is_in_one_block(batch: int) -> None:
+    plan, kernel = only_plan(network(batch, 64))
+    rows = prod(lane.extent for lane in plan.lanes)
+    assert plan.grid.together
+    assert rows * (kernel.blocks - 1) < batch <= rows * kernel.blocks
+    assert rows <= gpu.ROWS
+    assert kernel.shared <= H200.shared
+    # no lane waits for a second round while there is room for it
+    assert rows == 1 or rows == gpu.ROWS or kernel.blocks >= H200.cores
+
+
+@pytest.mark.parametrize(("hidden", "team"), [(64, 1), (128, 1), (256, 4), (384, 8)])
+def test_teams_grow_with_the_weights(hidden: int, team: int) -> None:
+    fn, args = cell_case("gru", "forward", 8, hidden, 4).build()
+    ((plan, kernel),) = plans_of(partial(fn, onescan.scan, 1), *args)
+    assert kernel.team == team
+    weights = 3 * hidden * hidden
+    held = kernel.team * kernel.threads * gpu.SIZES[kernel.threads] * gpu.SPILLED
+    assert held >= weights
+    assert plan.grid.unit == (hidden if team > 1 else 0)
+
+
+def test_no_teams_before_there_were_clusters() -> None:
+    assert gpu._team(3 * 256 * 256, Chip(90, 132)) > 1
+    assert gpu._team(3 * 256 * 256, Chip(86, 84)) == 1
+
+
+@pytest.mark.parametrize(
+    ("weights", "largest", "threads"),
+    [
+        (0, 0, 32),
+        (0, 100_000, 256),
+        (6400, 0, 32),
+        (6401, 0, 64),
+        (49_152, 0, 256),  # a GRU of 128
+        (65_536, 0, 512),  # an LSTM of 128: more than registers hold
+        (100, 24 * 128, 128),
+    ],
+)
+def test_threads_for_weights_and_work(
+    weights: int, largest: float, threads: int
+) -> None:
+    assert gpu._threads(weights, largest) == threads
+
+
+def test_a_block_may_have_what_the_chip_gives() -> None:
+    assert Chip(90, 132).shared == 227 << 10
+    assert Chip(80, 108).shared == 163 << 10
+    assert Chip(89, 128).shared == 99 << 10  # as of the smallest not in the table
+
+
+# numbers of elements and their indices
+
+SHAPES = [
+    (1,),
+    (7,),
+    (3, 5),
+    (1, 4),
+    (4, 1),
+    (2, 3, 4),
+    (5, 1, 3),
+    (1, 1),
+    (2, 1, 1, 6),
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_numbers_and_indices_by_hand(shape: tuple[int, ...]) -> None:
+    for k, index in enumerate(np.ndindex(shape)):
+        assert unflattened(None, k, shape) == index
+        assert flattened(None, index, shape) == k
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_numbers_and_indices_in_code(shape: tuple[int, ...]) -> None:
+    """`f(number, indices)` writes the indices, and gives the number back."""
+    i64, pointer = ir.IntType(64), ir.PointerType()
+    module = ir.Module()
+    function = ir.Function(module, ir.FunctionType(i64, [i64, pointer]), "f")
+    b: Any = ir.IRBuilder(function.append_basic_block())
+    value = lambda x: ir.Constant(i64, x) if isinstance(x, int) else x
+    index = unflattened(b, function.args[0], shape)
+    for k, i in enumerate(index):
+        place = b.gep(function.args[1], [ir.Constant(i64, k)], source_etype=i64)
+        b.store(value(i), place)
+    b.ret(value(flattened(b, index, shape)))
+    address = compiler.link(str(module), ["f"])["f"]
+    call = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)(address)
+    found = np.zeros(len(shape), np.int64)
+    for k, index in enumerate(np.ndindex(shape)):
+        assert call(k, found.ctypes.data) == k
+        assert tuple(found) == index
+
+
+# what is left to XLA
+
+
+def reason(f: Any, *args: Any, chip: Chip = H200) -> str | None:
+    onescan.clear_report()
+    assert launches_of(f, *args, chip=chip) == []
+    (row,) = onescan.report().rows
+    assert row.engine == "xla"
+    return row.reason
+
+
+def flips(count: int, size: int) -> Any:
+    step = lambda c, _: (tuple(x[::-1] for x in c), None)
+    carry = tuple(np.ones(size, np.float32) for _ in range(count))
+    return lambda c: onescan.scan(step, c, None, 5), carry
+
+
+def test_large_work_is_left() -> None:
+    square = np.ones((300, 300), np.float32)
+    f = lambda c: onescan.scan(lambda c, _: (jnp.tanh(c @ c), None), c, None, 5)
+    assert reason(f, square) == (
+        "each step has 28.4 million operations for a block of GPU threads, which XLA's "
+        "own kernels spread better"
+    )
+
+
+def test_too_much_for_a_thread_is_left() -> None:
+    assert reason(*flips(17, 64)) == (
+        "one step holds 25 KiB of values for each lane, more than the threads of a GPU "
+        "can keep"
+    )
+
+
+def test_too_much_for_a_block_is_left() -> None:
+    expected = "one step holds 500 KiB of values, more than the {} KiB that a block of "
+    expected += "GPU threads can keep"
+    assert reason(*flips(8, 8000)) == expected.format(227)
+    assert reason(*flips(8, 8000), chip=Chip(80, 108)) == expected.format(163)
+
+
+def test_too_many_weights_are_left() -> None:
+    expected = "a product's {} weights do not fit into one multiprocessor of the GPU"
+    assert reason(*network(1, 1024)) == expected.format(1024**2)
+    assert reason(*network(1, 512), chip=Chip(80, 108)) == expected.format(512**2)
+
+
+def test_one_step_is_left() -> None:
+    f = lambda c: onescan.scan(lambda c, _: (c + 1, None), c, None, 1)
+    assert reason(f, 1.0) == "a loop of one step needs no loop"
+
+
+def test_types_without_a_rule_are_left() -> None:
+    f = lambda c: onescan.scan(lambda c, _: (c * c, None), c, None, 3)
+    assert reason(f, np.complex64(1)) == "complex64 values have no native rule"
