@@ -36,9 +36,11 @@ def test_hoist_makes_one_product_of_all_steps():
     ]
     assert outside(splits, args) == [
         "in  a:float32[16,256] b:float32[2,256] c:float32[5,2,16]",
-        "d:float32[5,2,256] = dot_general c a",
-        "e:float32[2,256] f:float32[5,2,256] = onescan_loop b d",
-        "out e f",
+        "d:float32[10,16] = reshape c",
+        "e:float32[10,256] = dot_general d a",
+        "f:float32[5,2,256] = reshape e",
+        "g:float32[2,256] h:float32[5,2,256] = onescan_loop b f",
+        "out g h",
     ]
     assert_same(loop, splits, args)
     assert notes_of(splits[0]) == [
@@ -128,9 +130,11 @@ def test_sink_computes_a_readout_after_the_loop():
     assert outside(splits, args) == [
         "in  a:float32[16,256] b:float32[2,16] c:float32[5,2,16]",
         "d:float32[2,16] e:float32[5,2,16] = onescan_loop b c",
-        "f:float32[5,2,256] = dot_general e a",
-        "g:float32[5,2,256] = max f 0.0",
-        "out d g",
+        "f:float32[10,16] = reshape e",
+        "g:float32[10,256] = dot_general f a",
+        "h:float32[5,2,256] = reshape g",
+        "i:float32[5,2,256] = max h 0.0",
+        "out d i",
     ]
     assert_same(loop, splits, args)
     assert notes_of(splits[0]) == [

@@ -10,9 +10,12 @@ values, once the loop has left those of all steps behind.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
+from math import prod
 from typing import Any, Literal
 
 import jax
+import jax.numpy as jnp
 from jax.extend.core import JaxprEqn, Var
 from jax.extend.core import Literal as Constant
 
@@ -62,22 +65,68 @@ def over_time(
 ) -> list[Any]:
     """The wanted values of all steps, stacked.
 
-    `jax.vmap` is the meaning.  Its rule for a product of a stacked and a fixed
-    operand makes time one more row index, so all steps are one matrix product.
+    `jax.vmap` of each equation is the meaning.
     """
-    if not wanted:
-        return []
+    env: dict[Var, Any] = {**fixed, **stacked}
+    rows = set(stacked)  # what has time as its first dimension
 
-    def step(values: Mapping[Var, Any]) -> list[Any]:
-        return evaluate(eqns, {**fixed, **values}, wanted)
+    def read(atom: Any) -> Any:
+        return atom.val if isinstance(atom, Constant) else env[atom]
 
-    used = used_inputs(eqns, wanted, [*fixed, *stacked])
-    by_place = [v for v in stacked if v in used]
-    mapped = jax.vmap(
-        lambda *values: step(dict(zip(by_place, values, strict=True))),
-        axis_size=length,
-    )
-    return list(mapped(*(stacked[v] for v in by_place)))
+    def axis_of(atom: Any) -> int | None:
+        return 0 if isinstance(atom, Var) and atom in rows else None
+
+    for eqn in slice_of(eqns, wanted, env):
+        axes = tuple(map(axis_of, eqn.invars))
+        values = [read(v) for v in eqn.invars]
+        if 0 not in axes:
+            results = compat.bind(eqn, values)
+        elif _is_row_product(eqn, axes):
+            results = [_row_product(eqn, *values)]
+        else:
+            bind = partial(_bound, eqn)
+            results = jax.vmap(bind, axes, axis_size=length)(*values)
+        env.update(zip(eqn.outvars, results, strict=True))
+        if 0 in axes:
+            rows.update(eqn.outvars)
+    return [_every_step(read(v), v.aval, axis_of(v), length) for v in wanted]
+
+
+def _every_step(value: Any, aval: Any, axis: int | None, length: int) -> Any:
+    if axis == 0:
+        return value
+    return jnp.broadcast_to(jnp.asarray(value, aval.dtype), (length, *aval.shape))
+
+
+def _bound(eqn: JaxprEqn, *values: Any) -> list[Any]:
+    return list(compat.bind(eqn, values))
+
+
+def _is_row_product(eqn: JaxprEqn, axes: tuple[int | None, ...]) -> bool:
+    """Whether an equation multiplies rows of this step by a matrix of all steps."""
+    if eqn.primitive.name != "dot_general" or axes != (0, None):
+        return False
+    (contracted, _), batch = eqn.params["dimension_numbers"]
+    operand: Any = eqn.invars[0]
+    rank = len(operand.aval.shape)
+    last = tuple(range(rank - len(contracted), rank))
+    plain = not any(batch) and eqn.params.get("out_sharding") is None
+    return plain and tuple(contracted) == last
+
+
+def _row_product(eqn: JaxprEqn, rows: Any, matrix: Any) -> Any:
+    """All rows of all steps, times the matrix.
+
+    `jax.vmap` would keep time a dimension of its own, and where a step has one row,
+    XLA then lays it out in an order that a kernel must have changed, by a copy.
+    """
+    (contracted, others), none = eqn.params["dimension_numbers"]
+    free = rows.ndim - len(contracted)
+    flat = rows.reshape(prod(rows.shape[:free]), *rows.shape[free:])
+    numbers = (tuple(range(1, flat.ndim)), others), none
+    changed = eqn.replace(params={**eqn.params, "dimension_numbers": numbers})
+    (result,) = compat.bind(changed, [flat, matrix])
+    return result.reshape(*rows.shape[:free], *result.shape[1:])
 
 
 def used_inputs(
