@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jax.extend.core import JaxprEqn, Var
 from jax.extend.core import Literal as Constant
 
@@ -124,8 +125,8 @@ def _row_product(eqn: JaxprEqn, rows: Any, matrix: Any) -> Any:
     free = rows.ndim - len(contracted)
     flat = rows.reshape(prod(rows.shape[:free]), *rows.shape[free:])
     numbers = (tuple(range(1, flat.ndim)), others), none
-    changed = eqn.replace(params={**eqn.params, "dimension_numbers": numbers})
-    (result,) = compat.bind(changed, [flat, matrix])
+    how = {k: eqn.params[k] for k in ("precision", "preferred_element_type")}
+    result = lax.dot_general(flat, matrix, numbers, **how)
     return result.reshape(*rows.shape[:free], *result.shape[1:])
 
 

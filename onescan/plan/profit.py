@@ -10,7 +10,7 @@ from onescan.loop import LeaveToXla, Loop
 from onescan.plan.work import work_of
 
 #: multiply-adds of one product in one step from which XLA's library is as good
-LARGE_PRODUCT = 8_000_000
+LARGE_PRODUCT = 30_000_000
 
 
 def require_profit(loop: Loop, platform: str) -> None:
