@@ -66,26 +66,32 @@ def chunk_of(loop: Loop, splits: Sequence[Split]) -> int:
 
 
 def stock(loop: Loop) -> Lower:
-    """A loop by JAX's own rule.
-
-    The barrier keeps XLA from reading this step's x inside other computations,
-    which it then no longer vectorises.
-    """
-    parts = parts_of(loop)
-    if parts.xs:
-        raw = tuple(Var(v.aval) for v in parts.xs)
-        traced = jax.make_jaxpr(lax.optimization_barrier)([1.0])
-        barrier = traced.eqns[0].replace(invars=list(raw), outvars=list(parts.xs))
-        loop = rebuilt(loop, parts.replace(xs=raw, eqns=(barrier, *parts.eqns)))
-    params = compat.scan_params(loop)
+    """A loop by JAX's own rule."""
     fixed = [*loop.const_avals, *loop.carry_avals]
     types = [*fixed, *(compat.stacked(a, loop.length) for a in loop.x_avals)]
 
     def lower(ctx: Any, *args: Any) -> Sequence[Any]:
+        on_cpu = compat.platform(ctx) == "cpu"
+        params = compat.scan_params(_with_barrier(loop) if on_cpu else loop)
         # with the types of the body, which may be those of one device's shards
         return compat.stock_rule(ctx.replace(avals_in=types), *args, **params)
 
     return lower
+
+
+def _with_barrier(loop: Loop) -> Loop:
+    """The same loop, which takes each x as it comes.
+
+    XLA for CPUs otherwise reads it inside other computations, which it then no
+    longer vectorises.
+    """
+    parts = parts_of(loop)
+    if not parts.xs:
+        return loop
+    raw = tuple(Var(v.aval) for v in parts.xs)
+    traced = jax.make_jaxpr(lax.optimization_barrier)([1.0])
+    barrier = traced.eqns[0].replace(invars=list(raw), outvars=list(parts.xs))
+    return rebuilt(loop, parts.replace(xs=raw, eqns=(barrier, *parts.eqns)))
 
 
 def surrounded(
