@@ -10,11 +10,13 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from math import prod
 from typing import Any
 
 from jax.extend.core import JaxprEqn
 
 from onescan import compat, switches
+from onescan.emit.gpu import TooLarge
 from onescan.emit.gpu import build as build_for_gpu
 from onescan.emit.kernel import build
 from onescan.emit.support import require_supported
@@ -121,11 +123,23 @@ def native(platform: str, loop: Loop) -> Callable[..., Sequence[Any]]:
     if switches.current().engine != "native":
         require_profit(loop, platform)
     if platform == "cuda":
-        plan = choose_on_gpu(loop, chip())
-        layouts = _layouts(plan)
-        return gpu.lowering(gpu_kernel_of(plan, chip()), *layouts)
+        plan, kernel = planned_on_gpu(loop, chip())
+        return gpu.lowering(kernel, *_layouts(plan))
     plan = choose(loop, host())
     return call_of(plan, register(kernel_of(plan)))
+
+
+def planned_on_gpu(loop: Loop, chip: Chip) -> tuple[Plan, gpu.Kernel]:
+    """A plan and its kernel; with fewer lanes for a block, until they fit."""
+    plan = choose_on_gpu(loop, chip)
+    while True:
+        try:
+            return plan, gpu_kernel_of(plan, chip)
+        except TooLarge:
+            rows = prod(lane.extent for lane in plan.lanes)
+            if rows == 1:
+                raise
+            plan = choose_on_gpu(loop, chip, rows * 3 // 4)
 
 
 def gpu_kernel_of(plan: Plan, chip: Chip) -> gpu.Kernel:

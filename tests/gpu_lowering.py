@@ -76,7 +76,7 @@ def plans_of(
 
     with (
         mock.patch.object(pipeline, "gpu_kernel_of", note),
-        mock.patch.object(gpu, "ptx", return_value=""),
+        mock.patch.object(gpu, "_code", return_value=("planned", "")),
     ):
         launches_of(f, *args, chip=chip)
     return found

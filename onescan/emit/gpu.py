@@ -29,6 +29,10 @@ _TID = "llvm.nvvm.read.ptx.sreg.tid.x"
 _BLOCK = "llvm.nvvm.read.ptx.sreg.ctaid.x"
 
 
+class TooLarge(LeaveToXla):
+    """A block does not hold the values of its lanes; it might of fewer."""
+
+
 class ThreadEmitter(Emitter):
     """Code of one thread.  What a loop indexes lies in slow memory: unroll."""
 
@@ -89,7 +93,7 @@ def _together(plan: Plan, tile: ir.Function, shared: int) -> int:
     e = BlockEmitter(plan, tile)
     BlockTile(e).emit()
     if e.shared_bytes > shared or e.stack_bytes > LARGEST:
-        raise LeaveToXla(
+        raise TooLarge(
             f"one step holds {e.shared_bytes // 1024} KiB of values, more than the "
             f"{shared // 1024} KiB that a block of GPU threads can keep"
         )

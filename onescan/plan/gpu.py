@@ -61,15 +61,15 @@ class Chip:
         return SHARED.get(self.capability, 99) << 10
 
 
-def choose(loop: Loop, chip: Chip) -> Plan:
-    """Lay a loop over the chip."""
+def choose(loop: Loop, chip: Chip, rows: int = ROWS) -> Plan:
+    """Lay a loop over the chip, with at most so many lanes for a block."""
     axes = merged(lane_axes(loop), loop)
     # the axis that lies innermost in most values is the one neighbours differ in
     axes = sorted(axes, key=lambda axis: _innermost(axis, loop))
     works = list(work_of(loop.body.jaxpr))
     if _is_short(loop, works, axes, chip):
         return _thread_plan(loop, axes, chip)
-    return _block_plan(loop, works, axes, chip)
+    return _block_plan(loop, works, axes, chip, rows)
 
 
 def _lanes(axes: list[Merged]) -> int:
@@ -117,7 +117,9 @@ def _thread_plan(loop: Loop, axes: list[Merged], chip: Chip) -> Plan:
     return finished(loop, lanes, lane_of, 1, False, grid)
 
 
-def _block_plan(loop: Loop, works: list[Work], axes: list[Merged], chip: Chip) -> Plan:
+def _block_plan(
+    loop: Loop, works: list[Work], axes: list[Merged], chip: Chip, most: int
+) -> Plan:
     products = _steady_products(loop)
     weights = sum(products.values())
     team = _team(weights, chip)
@@ -126,7 +128,7 @@ def _block_plan(loop: Loop, works: list[Work], axes: list[Merged], chip: Chip) -
     room = blocks * chip.cores // team
     if team > 1:  # its blocks must lie side by side on the chip, which wastes some
         room = max(1, int(room * SIDE_BY_SIDE))
-    rows = min(ROWS, -(-_lanes(axes) // room))
+    rows = min(most, -(-_lanes(axes) // room))
     lanes: list[Lane] = []
     lane_of: dict[Var, dict[int, Lane]] = {}
     for k, axis in enumerate(axes):
