@@ -129,8 +129,9 @@ def _any_order(kind: str, dtype: Any) -> bool:
 
 
 def _logaddexp(v: Any, uses: Uses) -> Link | None:
-    if not jnp.issubdtype(v.aval.dtype, np.floating):
-        return None
+    made = (eqn.primitive.name for eqn in uses.makers.values())
+    if not jnp.issubdtype(v.aval.dtype, np.floating) or "log1p" not in made:
+        return None  # before JAX is asked how it would write it
     pattern = _traced(v.aval.shape, v.aval.dtype)
     last = pattern.eqns[-1].primitive
     for eqn in uses.makers.values():
