@@ -12,19 +12,25 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
+from unittest import mock
 
+import fuzz.check
 import jax
 from cases import CASES, DIFFERENTIABLE, Case
 from compare import assert_same
 from engine_variants import CASES as PRIMITIVES
 from engine_variants import variants
 from engines import kernels_alone
+from fuzz.check import failures, random_batch
 from gpu_programs import PROGRAMS, Skipped
 from transforms import OF_DERIVATIVES, TRANSFORMS, by_jax, by_reference
 
 import onescan
+import onescan.plan.gpu
 
 Check = Callable[[], None]
+
+SEEDS, LOOPS = 24, 2  # batches of random loops, and loops of each
 
 #: the least that floats may differ by, in units of `compare`: XLA contracts
 #: multiplications and additions on a GPU where it does not on a CPU
@@ -80,6 +86,19 @@ def operations(dtype: str, kind: str) -> None:
     assert not trouble, "; ".join(trouble)
 
 
+def random_loops(seed: int, together: bool) -> None:
+    """Random loops, as they are planned or each by a whole block of threads."""
+    with ExitStack() as stack:
+        stack.enter_context(jax.enable_x64(True))
+        if jax.default_backend() == "gpu":  # an option for XLA on CPUs
+            stack.enter_context(mock.patch.object(fuzz.check, "CHEAP", None))
+        if together:
+            no = mock.patch.object(onescan.plan.gpu, "_is_short", return_value=False)
+            stack.enter_context(no)
+        found = failures(random_batch(seed, LOOPS), plainly=False)
+    assert not found, f"{found}"
+
+
 def _run(engine: Any, f: Callable[..., Any], *args: Any) -> Any:
     with onescan.engine(engine):
         return jax.block_until_ready(jax.jit(lambda *xs: f(*xs))(*args))
@@ -109,4 +128,8 @@ def all_checks() -> dict[str, Check]:
                 checks[f"loop: {name}, {transform}"] = check
     for name in PRIMITIVES:
         checks[f"primitive: {name}"] = partial(primitive, name)
+    for seed in range(SEEDS):
+        together = bool(seed % 2)
+        name = f"random: seed {seed}, {'blocks' if together else 'as planned'}"
+        checks[name] = partial(random_loops, seed, together)
     return checks
