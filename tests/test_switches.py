@@ -218,3 +218,28 @@ def test_strict_leaves_stock_loops_alone(monkeypatch):
         total(jnp.ones(3))
     with switches.using(installed=True, strict=True), onescan.engine("xla"):
         total(jnp.ones(3))
+
+
+def test_options_of_a_region():
+    assert switches.current().memory is None
+    with onescan.options(memory=1 << 20):
+        with onescan.options(sequential=True):
+            assert switches.current().memory == 1 << 20
+            assert switches.current().sequential
+        assert not switches.current().sequential
+    assert switches.current().memory is None
+
+
+def test_memory_is_a_number_of_bytes():
+    match = "memory is -1, and cannot be less than"
+    with pytest.raises(onescan.ScanValueError, match=match), onescan.options(memory=-1):
+        pass
+
+
+def test_options_are_part_of_the_cache_key():
+    run = jax.jit(lambda xs: onescan.scan(lambda c, x: (c + x, c), 0.0, xs))
+    onescan.clear_report()
+    for memory in (1, 2, 1):
+        with onescan.options(memory=memory):
+            run(jnp.ones(5))
+    assert sum(row.count for row in onescan.report().rows) == 2
