@@ -343,6 +343,35 @@ def test_accumulate_is_right_for_integers_and_halves():
     assert_same(loop, splits, args, tolerance=0.02)
 
 
+@pytest.mark.parametrize(
+    "product",
+    [
+        lambda a, b: a @ b.T,
+        lambda a, b: a.T @ b,
+        lambda a, b: a.T @ b.T,
+        lambda a, b: (a.T @ b.T).T,
+        lambda a, b: b.T @ a[0],
+        lambda a, b: a[0] @ b.T,
+    ],
+)
+def test_simplify_multiplies_matrices_as_they_are(product):
+    """Transposes before a product become dimensions of it; others stay."""
+    a, b = jnp.arange(36.0).reshape(6, 6) / 36, jnp.cos(jnp.arange(36.0).reshape(6, 6))
+
+    def step(h, _):
+        return jnp.tanh(h + product(h, b).sum() + product(a, h)), None
+
+    loop, args = loop_of(step, a, None, length=3)
+    splits = splits_of(loop, simplify)
+    eqns = core_of(splits).body.jaxpr.eqns
+    products = [eqn for eqn in eqns if eqn.primitive.name == "dot_general"]
+    operands = {v for eqn in products for v in eqn.invars}
+    transposes = [e for e in eqns if e.primitive.name == "transpose"]
+    assert operands.isdisjoint(v for eqn in transposes for v in eqn.outvars)
+    assert "transpose" in str(loop.body)
+    assert_same(loop, splits, args)
+
+
 def test_simplify_forwards_merges_and_drops():
     def step(carry, x):
         h, steady = carry

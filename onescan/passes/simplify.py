@@ -5,6 +5,8 @@ In goes a loop; out comes one in which
 * equal equations are one (same primitive, parameters and operands: equations have
   no effects, so they compute the same value), and a conversion to the type that a
   value has is that value;
+* a product with a transposed matrix is one with the matrix, along its other
+  dimension;
 * a carry that every step hands on unchanged is a constant;
 * a y that is an x, a constant, or another y is not stacked again: after the loop
   it is that x, that constant for every step, or that other y;
@@ -120,6 +122,7 @@ def _merged(parts: Parts) -> Parts:
     """The body with equal equations made one."""
     same: dict[Var, Any] = {}
     seen: dict[Any, JaxprEqn] = {}
+    transposed: dict[Var, Any] = {}
     eqns = []
 
     def read(v: Any) -> Any:
@@ -130,6 +133,10 @@ def _merged(parts: Parts) -> Parts:
         if _gives_back(eqn):
             same[eqn.outvars[0]] = eqn.invars[0]
             continue
+        if _transposes(eqn):
+            transposed[eqn.outvars[0]] = eqn.invars[0]
+        if eqn.primitive.name == "dot_general":
+            eqn = _without_transposes(eqn, transposed)
         key = _key(eqn)
         if key is not None and key in seen:
             same.update(zip(eqn.outvars, seen[key].outvars, strict=True))
@@ -142,6 +149,29 @@ def _merged(parts: Parts) -> Parts:
         new_carry=tuple(map(read, parts.new_carry)),
         ys=tuple(map(read, parts.ys)),
     )
+
+
+def _transposes(eqn: JaxprEqn) -> bool:
+    name = eqn.primitive.name
+    return name == "transpose" and tuple(eqn.params["permutation"]) == (1, 0)
+
+
+def _without_transposes(eqn: JaxprEqn, transposed: dict[Var, Any]) -> JaxprEqn:
+    """The same product; `transposed` matrices have their originals as values.
+
+    A matrix has one free dimension, contracted along the other, so the dimensions
+    of the result stay where they are.
+    """
+    (cx, cy), batch = eqn.params["dimension_numbers"]
+    if any(batch) or not (len(cx) == len(cy) == 1):
+        return eqn
+    operands, contracted = list(eqn.invars), [cx[0], cy[0]]
+    for i, v in enumerate(eqn.invars):
+        if isinstance(v, Var) and v in transposed:
+            operands[i], contracted[i] = transposed[v], 1 - contracted[i]
+    numbers = ((contracted[0],), (contracted[1],)), batch
+    params = {**eqn.params, "dimension_numbers": numbers}
+    return eqn.replace(invars=operands, params=params)
 
 
 def _gives_back(eqn: JaxprEqn) -> bool:

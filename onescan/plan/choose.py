@@ -18,6 +18,7 @@ from onescan.loop import Loop, nbytes
 from onescan.plan.lanes import lane_axes
 from onescan.plan.plan import Grid, Lane, Plan
 from onescan.plan.tiles import power_below, stacked, tile_shape
+from onescan.plan.turned import is_turned
 from onescan.plan.work import Work, equations, operand_of, work_of
 
 #: vector operations of a whole loop (about four take a nanosecond) from which threads
@@ -290,6 +291,10 @@ def finished(
     layouts = [
         _layout(plan, var, stacked=i >= fixed) for i, var in enumerate(jaxpr.invars)
     ]
+    if width > 1:
+        for i, var in enumerate(jaxpr.invars[: loop.num_consts]):
+            if is_turned(loop, var, width):
+                layouts[i] = (1, 0)
     layouts += [
         _layout(plan, var, stacked=i >= loop.num_carry) for i, var in enumerate(results)
     ]
