@@ -349,7 +349,7 @@ EACH = {
 
 
 @pytest.mark.parametrize("name", EACH)
-@settings(max_examples=8)
+@settings(max_examples=6)
 @given(choices=st.lists(CHOICE, min_size=1, max_size=6), reverse=st.booleans())
 def test_passes_keep_the_meaning_of_random_loops(name, choices, reverse):
     with pytest.MonkeyPatch.context() as patch, jax.enable_x64(True):
