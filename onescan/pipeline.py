@@ -26,7 +26,7 @@ from onescan.passes.inline import inline
 from onescan.passes.split import Pass, Split, improved
 from onescan.passes.worth import PARALLEL_DEVICES, keeps_busy
 from onescan.plan.choose import Machine, choose
-from onescan.plan.gpu import ROWS, Chip
+from onescan.plan.gpu import Chip
 from onescan.plan.gpu import choose as choose_on_gpu
 from onescan.plan.plan import Plan
 from onescan.plan.profit import require_profit
@@ -130,22 +130,16 @@ def native(platform: str, loop: Loop) -> Callable[..., Sequence[Any]]:
 
 
 def planned_on_gpu(loop: Loop, chip: Chip) -> tuple[Plan, gpu.Kernel]:
-    """A plan and its kernel.
-
-    What is too much for a thread goes to a block of them, with fewer and fewer lanes
-    until they fit.
-    """
+    """A plan and its kernel; with fewer lanes for a block, until they fit."""
     plan = choose_on_gpu(loop, chip)
     while True:
         try:
             return plan, gpu_kernel_of(plan, chip)
         except TooLarge:
-            assert plan.grid is not None
             rows = prod(lane.extent for lane in plan.lanes)
-            if plan.grid.together and rows == 1:
+            if rows == 1:
                 raise
-            most = rows * 3 // 4 if plan.grid.together else ROWS
-            plan = choose_on_gpu(loop, chip, most, alone=False)
+            plan = choose_on_gpu(loop, chip, rows * 3 // 4)
 
 
 def gpu_kernel_of(plan: Plan, chip: Chip) -> gpu.Kernel:

@@ -61,16 +61,13 @@ class Chip:
         return SHARED.get(self.capability, 99) << 10
 
 
-def choose(loop: Loop, chip: Chip, rows: int = ROWS, alone: bool = True) -> Plan:
-    """Lay a loop over the chip, with at most so many lanes for a block.
-
-    A lane may have a thread alone, if its steps are short.
-    """
+def choose(loop: Loop, chip: Chip, rows: int = ROWS) -> Plan:
+    """Lay a loop over the chip, with at most so many lanes for a block."""
     axes = merged(lane_axes(loop), loop)
     # the axis that lies innermost in most values is the one neighbours differ in
     axes = sorted(axes, key=lambda axis: _innermost(axis, loop))
     works = list(work_of(loop.body.jaxpr))
-    if alone and _is_short(loop, works, axes, chip):
+    if _is_short(loop, works, axes, chip):
         return _thread_plan(loop, axes, chip)
     return _block_plan(loop, works, axes, chip, rows)
 
