@@ -16,7 +16,7 @@ from gpu_lowering import H200, launches_of, plans_of, shown
 from llvmlite import ir
 
 import onescan
-from onescan.emit.block import flattened, unflattened
+from onescan.emit.flat import flattened, unflattened
 from onescan.plan import gpu
 from onescan.plan.gpu import Chip
 from onescan.runtime import compiler

@@ -16,10 +16,12 @@ from llvmlite import ir
 
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, add, scale
-from onescan.emit.block import WARP, BlockEmitter, flattened, unflattened
+from onescan.emit.block import BlockEmitter
 from onescan.emit.block_sums import Place, repeat, sums
 from onescan.emit.convert import convert, rounded
 from onescan.emit.dot import multiply_add
+from onescan.emit.flat import flattened, unflattened
+from onescan.emit.meeting import WARP
 from onescan.emit.reduce import KINDS
 from onescan.loop import LeaveToXla
 from onescan.plan.home import stays_home

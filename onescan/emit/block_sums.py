@@ -16,10 +16,12 @@ from llvmlite import ir
 
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, add, scale
-from onescan.emit.block import WARP, BlockEmitter, unflattened
+from onescan.emit.block import BlockEmitter
 from onescan.emit.convert import rounded
+from onescan.emit.flat import unflattened
+from onescan.emit.meeting import WARP
+from onescan.emit.nvvm import function_of
 from onescan.emit.reduce import KINDS, Combine
-from onescan.emit.watch import function_of
 
 
 def _power_below(n: int) -> int:

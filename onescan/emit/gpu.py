@@ -15,7 +15,7 @@ from onescan.emit.block import BlockEmitter
 from onescan.emit.emitter import Emitter
 from onescan.emit.gpu_tiles import BlockTile, ThreadTile
 from onescan.emit.math.target import mark_for_gpu
-from onescan.emit.watch import function_of
+from onescan.emit.nvvm import BLOCK, TID, given
 from onescan.loop import LeaveToXla
 from onescan.plan.plan import Grid, Plan
 from onescan.plan.work import equations
@@ -24,9 +24,6 @@ from onescan.plan.work import equations
 HALVES = 20
 #: bytes of values that one thread may hold
 LARGEST = 4096
-
-_TID = "llvm.nvvm.read.ptx.sreg.tid.x"
-_BLOCK = "llvm.nvvm.read.ptx.sreg.ctaid.x"
 
 
 class TooLarge(LeaveToXla):
@@ -103,10 +100,10 @@ def _together(plan: Plan, tile: ir.Function, shared: int) -> int:
 def _launched(kernel: ir.Function, tile: ir.Function, grid: Grid, tiles: int) -> None:
     """The kernel: each thread (or block) does the tile of its number."""
     b = ir.IRBuilder(kernel.append_basic_block("entry"))
-    number = _special(b, _BLOCK)
+    number = given(b, BLOCK)
     if not grid.together:
         first = b.mul(number, ir.Constant(ty.I32, grid.threads))
-        number = b.add(first, _special(b, _TID))
+        number = b.add(first, given(b, TID))
     if grid.team > 1:
         number = b.udiv(number, ir.Constant(ty.I32, grid.team))
     number = b.zext(number, ty.I64)
@@ -117,8 +114,3 @@ def _launched(kernel: ir.Function, tile: ir.Function, grid: Grid, tiles: int) ->
     b.branch(done)
     b.position_at_end(done)
     b.ret_void()
-
-
-def _special(b: ty.Builder, name: str) -> ty.Value:
-    """One of the numbers a thread is given by the hardware."""
-    return b.call(function_of(b.module, name, ir.FunctionType(ty.I32, [])), [])

@@ -18,9 +18,10 @@ from llvmlite import ir
 from onescan.emit import block_pieces, block_products, block_sums
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, Memory
-from onescan.emit.block import BlockEmitter, unflattened
+from onescan.emit.block import BlockEmitter
 from onescan.emit.body import UPDATES
 from onescan.emit.control import renew
+from onescan.emit.flat import unflattened
 from onescan.emit.kernel import OneStep, Tile
 from onescan.plan.home import stays_home
 from onescan.plan.work import work_of

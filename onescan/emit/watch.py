@@ -53,8 +53,3 @@ def _root(pointer: Any) -> Any:
     while isinstance(pointer, ir.GEPInstr):
         pointer = pointer.pointer
     return pointer
-
-
-def function_of(module: ir.Module, name: str, kind: ir.FunctionType) -> ty.Value:
-    """A function that the hardware or LLVM provides."""
-    return module.globals.get(name) or ir.Function(module, kind, name)
