@@ -34,6 +34,17 @@ def elementwise(n: int) -> tuple[Callable[..., Any], list[Any]]:
     return lambda c, xs: lax.scan(step, c, xs), zeros((n,), (STEPS, n))
 
 
+def states_alone(n: int) -> tuple[Callable[..., Any], list[Any]]:
+    """No xs and no ys, and more numbers at once than fit in registers."""
+
+    def step(c: Any, _: Any) -> Any:
+        waves = [jnp.sin(c[k % 6] + k + c[k % 5]) for k in range(24)]
+        parts = [sum(waves[k::6], start=waves[-k]) for k in range(6)]
+        return tuple(p * waves[4 * k] / 5 for k, p in enumerate(parts)), None
+
+    return lambda *c: lax.scan(step, c, None, STEPS), zeros(*[(n,)] * 6)
+
+
 def narrow(n: int) -> tuple[Callable[..., Any], list[Any]]:
     """Types of one and two bytes."""
 
@@ -112,6 +123,7 @@ LOOPS = {
     f.__name__: f
     for f in (
         elementwise,
+        states_alone,
         narrow,
         lanes_last,
         matrices,
@@ -137,7 +149,10 @@ def test_no_access_leaves_its_buffer(name: str) -> None:
             assert_same(by_kernel(plan, inputs, side), expected)
 
 
-@pytest.mark.parametrize("name", ["elementwise", "lanes_last", "batched_matrices"])
+INDEPENDENT = ["elementwise", "states_alone", "lanes_last", "batched_matrices"]
+
+
+@pytest.mark.parametrize("name", INDEPENDENT)
 def test_tiles_are_independent(name: str) -> None:
     """In any order, each tile does its own part and no other."""
     f, args = LOOPS[name](100)
@@ -146,6 +161,18 @@ def test_tiles_are_independent(name: str) -> None:
     together, apart = by_kernel(plan, inputs), by_kernel(plan, inputs, one_by_one=True)
     for a, b in zip(together, apart, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_blocks_fill_tiles_evenly() -> None:
+    """A tile of several blocks does few positions more than there are."""
+    for size in (64, 100, 130, 257, 1000):
+        f, args = states_alone(size)
+        plan = plan_of(loop_in(f, *args))
+        lane = plan.vector
+        assert lane is not None
+        assert lane.blocks > 1
+        done = lane.tiles * lane.blocks * lane.extent
+        assert done - size < lane.tiles * lane.extent
 
 
 def test_a_wrong_result_is_seen() -> None:

@@ -2,10 +2,11 @@
 
 Two shapes of tile are good.  Where a step reads and writes nothing, a tile is as
 many vectors as the registers hold, so that their latencies hide each other and
-the carry never leaves a register.  Where a step reads xs or writes ys, or does
-work that all lanes share, a tile is a long row of vectors, walked in every
-step, so that memory is read row by row and shared work is done once for a row;
-the carry then lives in the first cache.
+the carry never leaves a register; where they hold too few for that, a few such
+blocks, walked in every step.  Where a step reads xs or writes ys, or does work
+that all lanes share, a tile is a long row of vectors, so that memory is read row
+by row and shared work is done once for a row.  With several blocks the carry
+lives in the first cache.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ REGISTERS = 64
 #: fewer it would wait for one multiplication after the other
 MOST_VECTORS = 16
 LITTLE = 8
+#: vectors of a tile that keep it busy in every other body: as many as registers hold
+#: at a time, the rest in further blocks, which the processor begins before one ends
+ENOUGH_VECTORS = 8
 #: bytes of carry that a row may hold, and of its longest row of xs or ys
 ROW_CARRY = 24 << 10
 ROW_BYTES = 4 << 10
@@ -51,22 +55,33 @@ def tile_shape(
         return Shape(power_below(min(size, native)), 1)
     live = pressure(loop, size, laned)
     most = max(1, REGISTERS // max(live, 1))
+    carry = sum(_bytes(v, size) for v in _carries(loop) if laned(v))
     if not (shared or _streams(loop, laned)):
         work = sum(w.operations for w in work_of(loop.body.jaxpr)) / size
-        vectors = MOST_VECTORS if work <= LITTLE else MOST_VECTORS // 2
+        vectors = MOST_VECTORS if work <= LITTLE else ENOUGH_VECTORS
         multiple = power_below(min(vectors, most, max(1, size // (native * threads))))
-        return Shape(native * multiple, 1)
+        width = native * multiple
+        most = min(vectors // multiple, ROW_CARRY // max(carry, 1) // width)
+        return Shape(width, _even(-(-size // width), most, threads))
     multiple = power_below(min(4, most))
     if size <= native * multiple * threads or (size <= native * multiple):
         multiple = power_below(min(multiple, max(1, size // (native * threads))))
     width = native * multiple
     vectors = -(-size // width)
-    carry = sum(_bytes(v, size) for v in _carries(loop) if laned(v))
     streams = [v for v in stacked(loop) if laned(v)]
     widest = max((_bytes(v, size) for v in streams), default=4)
     row = min(ROW_CARRY // max(carry, 1), ROW_BYTES // max(widest, 1))
     blocks = max(1, min(-(-vectors // threads), row // width))
     return Shape(width, blocks)
+
+
+def _even(blocks: int, most: int, threads: int) -> int:
+    """How many blocks a tile has, up to `most`, so that all tiles have as many.
+
+    A block past the end of the axis would do some of its positions again.
+    """
+    tiles = max(threads, -(-blocks // max(most, 1)))
+    return -(-blocks // tiles)
 
 
 def power_below(n: int) -> int:
