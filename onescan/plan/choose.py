@@ -21,9 +21,12 @@ from onescan.plan.tiles import power_below, stacked, tile_shape
 from onescan.plan.turned import is_turned
 from onescan.plan.work import Work, equations, operand_of, work_of
 
-#: vector operations of a whole loop (about four take a nanosecond) from which threads
+#: vector operations of a whole loop (two to four take a nanosecond) from which threads
 #: give more than waking them costs
-WORTH_THREADS = 800_000
+WORTH_THREADS = 250_000
+#: the same, with those that xs and ys come and go with: what one core has just written
+#: is near that core, and threads that read half of it each wait for it
+WORTH_STREAMS = 800_000
 #: the part of the work that lanes do, below which a tile is a long row of them
 SHARED = 0.95
 #: the part of the work that threads must share to be worth it
@@ -62,8 +65,9 @@ def choose(loop: Loop, machine: Machine) -> Plan:
     works = list(work_of(loop.body.jaxpr))
     native = machine.vector_bytes // 4
     alone, _ = _cheapest(loop, works, axes, native, helpers=1)
-    traffic = nbytes(loop.x_avals + loop.y_avals, loop.length)
-    threads = alone * loop.length + traffic / native > WORTH_THREADS
+    work = alone * loop.length
+    streams = nbytes(loop.x_avals + loop.y_avals, loop.length) / native
+    threads = work > WORTH_THREADS or work + streams > WORTH_STREAMS
     helpers = machine.cores if threads else 1
     _, best = _cheapest(loop, works, axes, native, helpers)
     if best is None:
