@@ -13,21 +13,26 @@ from functools import cache, partial
 from math import prod
 from typing import Any
 
+from jax import lax
 from jax.extend.core import JaxprEqn
+from jax.interpreters import mlir
 
 from onescan import compat, switches
 from onescan.emit.gpu import TooLarge
 from onescan.emit.gpu import build as build_for_gpu
 from onescan.emit.kernel import build
+from onescan.emit.matrix import build as build_matrix
 from onescan.emit.support import require_supported
 from onescan.loop import LeaveToXla, Loop
 from onescan.passes import PARALLEL_PASSES, PASSES, XLA_PASSES, simplify
 from onescan.passes.inline import inline
+from onescan.passes.products import by_xla, product_p
 from onescan.passes.split import Pass, Split, improved
 from onescan.passes.worth import PARALLEL_DEVICES, keeps_busy
 from onescan.plan.choose import Machine, choose
 from onescan.plan.gpu import Chip
 from onescan.plan.gpu import choose as choose_on_gpu
+from onescan.plan.matrix import Matrices, blocks_of, is_worth_it
 from onescan.plan.plan import Plan
 from onescan.plan.profit import require_profit
 from onescan.runtime import compiler, gpu
@@ -168,6 +173,29 @@ def kernel_of(plan: Plan) -> Kernel:
         threads=plan.threads,
         grain=plan.grain,
     )
+
+
+def lower_product(
+    ctx: Any, x: Any, y: Any, *, turned: bool, precision: Any
+) -> Sequence[Any]:
+    """A product of two matrices over all steps, on a CPU."""
+    (left, right), (result,) = ctx.avals_in, ctx.avals_out
+    rows, columns = result.shape
+    matrices = Matrices(rows, columns, right.shape[0], left.dtype, turned)
+    if not is_worth_it(matrices) or not _is_plain(precision):
+        return by_xla(ctx, x, y, turned=turned, precision=precision)
+    plan = blocks_of(matrices, host())
+    kernel = Kernel(build_matrix(plan), 2, 1, prod(plan.tiles), plan.threads)
+    return lowering(register(kernel))(ctx, x, y)
+
+
+def _is_plain(precision: Any) -> bool:
+    """Whether a product asks for no other algorithm than that of its type."""
+    both = precision if isinstance(precision, tuple) else (precision,)
+    return all(p is None or isinstance(p, lax.Precision) for p in both)
+
+
+mlir.register_lowering(product_p, lower_product, platform="cpu")
 
 
 def call_of(plan: Plan, target: str) -> Callable[..., Sequence[Any]]:

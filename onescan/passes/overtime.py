@@ -21,6 +21,7 @@ from jax.extend.core import JaxprEqn, Var
 from jax.extend.core import Literal as Constant
 
 from onescan import compat
+from onescan.passes.products import product
 from onescan.passes.split import Parts, slice_of, variables
 from onescan.passes.worth import is_movable
 
@@ -124,9 +125,12 @@ def _row_product(eqn: JaxprEqn, rows: Any, matrix: Any) -> Any:
     (contracted, others), none = eqn.params["dimension_numbers"]
     free = rows.ndim - len(contracted)
     flat = rows.reshape(prod(rows.shape[:free]), *rows.shape[free:])
-    numbers = (tuple(range(1, flat.ndim)), others), none
     how = {k: eqn.params[k] for k in ("precision", "preferred_element_type")}
-    result = lax.dot_general(flat, matrix, numbers, **how)
+    if flat.ndim == matrix.ndim == 2:
+        result = product(flat, matrix, (1, others[0]), how)
+    else:
+        numbers = (tuple(range(1, flat.ndim)), others), none
+        result = lax.dot_general(flat, matrix, numbers, **how)
     return result.reshape(*rows.shape[:free], *result.shape[1:])
 
 

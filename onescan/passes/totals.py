@@ -26,6 +26,7 @@ from jax.extend.core import JaxprEqn, Literal, Var
 
 from onescan import compat
 from onescan.passes.overtime import evaluate, kinds_of, over_time
+from onescan.passes.products import product
 from onescan.passes.split import Parts
 from onescan.passes.worth import elements, is_view
 from onescan.plan.work import FREE
@@ -203,7 +204,8 @@ def _contract_time(eqn: JaxprEqn, stacks: list[Any]) -> Any:
     contracted, batch = eqn.params["dimension_numbers"]
     if any(batch):
         numbers = tuple((0, *_later(d)) for d in contracted), tuple(map(_later, batch))
-        return _product(eqn, numbers, stacks)
+        changed = eqn.replace(params={**eqn.params, "dimension_numbers": numbers})
+        return compat.bind(changed, stacks)[0]
     merged, kept = [], []
     for stack, dims in zip(stacks, contracted, strict=True):
         dims = (0, *_later(dims))
@@ -212,14 +214,11 @@ def _contract_time(eqn: JaxprEqn, stacks: list[Any]) -> Any:
         rows = stack.transpose(*dims, *free)
         shape = [prod(rows.shape[: len(dims)]), prod(rows.shape[len(dims) :])]
         merged.append(rows.reshape(shape))
-    return _product(eqn, (((0,), (0,)), ((), ())), merged).reshape(kept)
+    how = {k: eqn.params[k] for k in ("precision", "preferred_element_type")}
+    x, y = merged
+    return product(x, y, (0, 0), how).reshape(kept)
 
 
 def _later(dims: Any) -> tuple[int, ...]:
     """The same dimensions where time comes first."""
     return tuple(d + 1 for d in dims)
-
-
-def _product(eqn: JaxprEqn, numbers: Any, operands: list[Any]) -> Any:
-    changed = eqn.replace(params={**eqn.params, "dimension_numbers": numbers})
-    return compat.bind(changed, operands)[0]
