@@ -23,7 +23,7 @@ from onescan.emit.gpu import build as build_for_gpu
 from onescan.emit.kernel import build
 from onescan.emit.matrix import build as build_matrix
 from onescan.emit.support import require_supported
-from onescan.loop import LeaveToXla, Loop
+from onescan.loop import LeaveToXla, Loop, nbytes
 from onescan.passes import PARALLEL_PASSES, PASSES, XLA_PASSES, simplify
 from onescan.passes.inline import inline
 from onescan.passes.products import by_xla, product_p
@@ -37,7 +37,7 @@ from onescan.plan.plan import Plan
 from onescan.plan.profit import require_profit
 from onescan.runtime import compiler, gpu
 from onescan.runtime.cpu import Kernel, lowering, register
-from onescan.surround import Engine, Lower, chunk_of, stock, surrounded
+from onescan.surround import Engine, Lower, chunk_of, results_of, stock, surrounded
 
 
 @dataclass(frozen=True)
@@ -172,6 +172,7 @@ def kernel_of(plan: Plan) -> Kernel:
         tiles=plan.tiles,
         threads=plan.threads,
         grain=plan.grain,
+        result_bytes=tuple(nbytes([aval]) for aval in results_of(plan.loop)),
     )
 
 
@@ -185,7 +186,14 @@ def lower_product(
     if not is_worth_it(matrices) or not _is_plain(precision):
         return by_xla(ctx, x, y, turned=turned, precision=precision)
     plan = blocks_of(matrices, host())
-    kernel = Kernel(build_matrix(plan), 2, 1, prod(plan.tiles), plan.threads)
+    kernel = Kernel(
+        build_matrix(plan),
+        num_operands=2,
+        num_results=1,
+        tiles=prod(plan.tiles),
+        threads=plan.threads,
+        result_bytes=(nbytes([result]),),
+    )
     return lowering(register(kernel))(ctx, x, y)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import re
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -346,3 +348,28 @@ def test_a_kernel_that_writes_beside_an_aligned_buffer_is_found():
     x = np.zeros(35, np.float32)
     with pytest.raises(AssertionError, match="wrote beside a buffer"):
         call_directly(axpy(7, 5), [x, x], [((34,), np.float32)], alignment=64)
+
+
+@pytest.mark.skipif(
+    not Path("/sys/kernel/mm/transparent_hugepage/enabled").exists(),
+    reason="this system has pages of one size",
+)
+def test_large_results_come_in_large_pages():
+    """The memory of a result is marked so ("hg") where its kernel knows its size."""
+    size = 1 << 23
+    x = numbers(size // 4)
+    kernel = replace(axpy(1 << 18, 8, a=0.5), result_bytes=(size,))
+    result = call_axpy(kernel, x, x)
+    assert "hg" in _flags_at(result.unsafe_buffer_pointer() + size // 2)
+    np.testing.assert_allclose(result, 1.5 * x, rtol=1e-6)
+
+
+def _flags_at(address: int) -> list[str]:
+    """What the system knows about the memory at an address."""
+    inside = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if found := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line):
+            inside = int(found[1], 16) <= address < int(found[2], 16)
+        elif inside and line.startswith("VmFlags:"):
+            return line.split()[1:]
+    raise AssertionError("no memory there")

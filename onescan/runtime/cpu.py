@@ -29,7 +29,7 @@ class Kernel:
     `buffers` points to the data pointers of the operands and then of the results;
     the kernel does the tiles from `first` up to `last` of 0 up to `tiles`.  Tiles are
     independent; with `threads` they are spread over XLA's thread pool, at least
-    `grain` of them at a time.
+    `grain` of them at a time.  Large results may come in large pages.
     """
 
     module: ir.Module
@@ -38,6 +38,7 @@ class Kernel:
     tiles: int
     threads: bool = False
     grain: int = 1
+    result_bytes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -91,8 +92,7 @@ def code(kernel: Kernel) -> Code:
     )
     with _lock:
         if name not in _codes:
-            imports = {"onescan_run": handler.runtime()}
-            addresses = compiler.link(text, ["handler", "kernel"], imports)
+            addresses = compiler.link(text, ["handler", "kernel"], handler.runtime())
             capsule = jax.ffi.pycapsule(addresses["handler"])
             jax.ffi.register_ffi_target(name, capsule, platform="cpu")
             _codes[name] = Code(name, **addresses)
@@ -105,7 +105,11 @@ def _text(kernel: Kernel) -> str:
     module.data_layout = compiler.data_layout()
     grain = max(1, kernel.grain if kernel.threads else kernel.tiles)
     return str(module) + handler.handler_text(
-        kernel.num_operands, kernel.num_results, kernel.tiles, grain
+        kernel.num_operands,
+        kernel.num_results,
+        kernel.tiles,
+        grain,
+        kernel.result_bytes,
     )
 
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from onescan.runtime import compiler
@@ -24,13 +25,42 @@ PAUSES = {
     "aarch64": "call void @llvm.aarch64.hint(i32 1)",
 }
 
+# How large pages are asked for (MADV_HUGEPAGE), where that can be.
+ADVISE = """
+declare i32 @madvise(ptr, i64, i32)
+define internal void @advise(ptr %page, i64 %size) nounwind {
+  %ignored = call i32 @madvise(ptr %page, i64 %size, i32 14)
+  ret void
+}
+"""
+NO_ADVICE = """
+define internal void @advise(ptr %page, i64 %size) nounwind {
+  ret void
+}
+"""
+#: bytes of a result from which that is worth a call of the system: two large pages
+LARGE = 4 << 20
 
-def handler_text(num_operands: int, num_results: int, tiles: int, grain: int) -> str:
+
+def handler_text(
+    num_operands: int,
+    num_results: int,
+    tiles: int,
+    grain: int,
+    result_bytes: Sequence[int] = (),
+) -> str:
     """The handler of a kernel, to be appended to the text of the kernel's module."""
+    large = "\n".join(
+        f"  call void @onescan_large(ptr %frame, i64 {i}, i64 {size})"
+        for i, size in enumerate(result_bytes)
+        if size >= LARGE
+    )
     return f"""
 declare ptr @onescan_run(ptr, ptr, i64, i64, i64, i64)
+declare void @onescan_large(ptr, i64, i64)
 
 define ptr @handler(ptr %frame) nounwind {{
+{large}
   %error = tail call ptr @onescan_run(
     ptr %frame, ptr @kernel, i64 {num_operands}, i64 {num_results},
     i64 {tiles}, i64 {grain})
@@ -40,8 +70,8 @@ define ptr @handler(ptr %frame) nounwind {{
 
 
 @functools.cache
-def runtime() -> int:
-    """The address of ``onescan_run``, compiled on first use."""
+def runtime() -> dict[str, int]:
+    """The addresses of what handlers call, compiled on first use."""
     return load(runtime_text())
 
 
@@ -53,17 +83,18 @@ def runtime_text() -> str:
         f'target datalayout = "{compiler.data_layout()}"\n'
         f"{POOL.read_text()}\n"
         f"define internal void @pause() nounwind {{\n  {pause}\n  ret void\n}}\n"
+        f"{ADVISE if sys.platform == 'linux' else NO_ADVICE}"
     )
 
 
-def load(text: str, imports: Mapping[str, int] | None = None) -> int:
-    """Compile a runtime, tell it how many threads to use, and give its entry."""
-    exports = ["onescan_run", "onescan_cores"]
+def load(text: str, imports: Mapping[str, int] | None = None) -> dict[str, int]:
+    """Compile a runtime, tell it how many threads to use, and give its entries."""
+    exports = ["onescan_run", "onescan_large", "onescan_cores"]
     addresses = compiler.link(text, exports, imports)
-    cores = ctypes.c_int64.from_address(addresses["onescan_cores"])
+    cores = ctypes.c_int64.from_address(addresses.pop("onescan_cores"))
     cores.value = available_cores()
     os.register_at_fork(after_in_child=lambda: setattr(cores, "value", 1))
-    return addresses["onescan_run"]
+    return addresses
 
 
 def available_cores() -> int:

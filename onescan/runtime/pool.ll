@@ -2,8 +2,8 @@
 ; linked once per process, shared by every kernel.
 ;
 ; A kernel is `void (ptr buffers, i64 first, i64 last)`; its own module holds only a
-; four-line handler that calls @onescan_run with its constants (handler.py, which also
-; defines @pause for the processor at hand).
+; short handler that calls @onescan_run with its constants (handler.py, which also
+; defines @pause and @advise for the machine at hand).
 ;
 ; The structs are those of XLA's FFI (xla/ffi/api/c_api.h, version 0.3), cut off after
 ; the last field that is read; XLA only ever appends fields.
@@ -42,18 +42,12 @@ declare i64 @llvm.umax.i64(i64, i64)
 define ptr @onescan_run(ptr %frame, ptr %kernel, i64 %operands, i64 %results,
                         i64 %tiles, i64 %grain) nounwind {
 entry:
-  %extension.at = getelementptr %CallFrame, ptr %frame, i32 0, i32 1
-  %extension = load ptr, ptr %extension.at
-  %plain = icmp eq ptr %extension, null
-  br i1 %plain, label %call, label %extended
-
-extended:                       ; type 1: XLA asks who we are, and calls nothing
-  %type.at = getelementptr %Extension, ptr %extension, i32 0, i32 1
-  %type = load i32, ptr %type.at
-  %handshake = icmp eq i32 %type, 1
+  %handshake = call i1 @is_handshake(ptr %frame)
   br i1 %handshake, label %metadata, label %call
 
 metadata:                       ; version 0.1: accepted by every XLA that has the FFI
+  %extension.at = getelementptr %CallFrame, ptr %frame, i32 0, i32 1
+  %extension = load ptr, ptr %extension.at
   %metadata.at = getelementptr %Extension, ptr %extension, i32 0, i32 3
   %m = load ptr, ptr %metadata.at
   %size.at = getelementptr %Metadata, ptr %m, i32 0, i32 1, i32 0
@@ -90,6 +84,55 @@ threaded:
   call void @run_threaded(ptr %frame, ptr %kernel, i64 %operands, i64 %results,
                           i64 %tiles, i64 %grain, i64 %workers)
   ret ptr null
+}
+
+; Asks for large pages for one result of a call, which has so many bytes.  Fresh memory
+; is mapped page by page when it is first written, which for small pages can take as
+; long as the writing.  It is a hint about pages that the caller owns anyway, and about
+; no more than the rest of the two pages at its ends; where the system has no such
+; pages, or pages are larger than 4 KiB, it refuses and nothing is lost.
+define void @onescan_large(ptr %frame, i64 %result, i64 %bytes) nounwind {
+entry:
+  %asked = call i1 @is_handshake(ptr %frame)
+  br i1 %asked, label %return, label %advise
+
+advise:
+  %results.at = getelementptr %CallFrame, ptr %frame, i32 0, i32 6, i32 4
+  %results = load ptr, ptr %results.at
+  %buffer.at = getelementptr ptr, ptr %results, i64 %result
+  %buffer = load ptr, ptr %buffer.at
+  %data.at = getelementptr %Buffer, ptr %buffer, i32 0, i32 3
+  %data = load ptr, ptr %data.at
+  %start = ptrtoint ptr %data to i64
+  %first = and i64 %start, -4096
+  %end = add i64 %start, %bytes
+  %end.up = add i64 %end, 4095
+  %last = and i64 %end.up, -4096
+  %size = sub i64 %last, %first
+  %page = inttoptr i64 %first to ptr
+  call void @advise(ptr %page, i64 %size)
+  br label %return
+
+return:
+  ret void
+}
+
+; Whether XLA only asks who we are (an extension of type 1).
+define internal i1 @is_handshake(ptr %frame) nounwind {
+entry:
+  %extension.at = getelementptr %CallFrame, ptr %frame, i32 0, i32 1
+  %extension = load ptr, ptr %extension.at
+  %plain = icmp eq ptr %extension, null
+  br i1 %plain, label %no, label %extended
+
+extended:
+  %type.at = getelementptr %Extension, ptr %extension, i32 0, i32 1
+  %type = load i32, ptr %type.at
+  %handshake = icmp eq i32 %type, 1
+  ret i1 %handshake
+
+no:
+  ret i1 false
 }
 
 ; The caller does its share, and then waits for chunks that a helper has begun, never
