@@ -21,6 +21,7 @@ from llvmlite import ir
 
 from onescan.emit import interleave
 from onescan.emit import types as ty
+from onescan.emit.constants import integer, nothing
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ Index = int | ty.Value | Vec
 def as_value(b: ty.Builder, index: Index) -> ty.Value:
     """An index component as an i64, or a vector of them."""
     if isinstance(index, int):
-        return ir.Constant(ty.I64, index)
+        return integer(index)
     if isinstance(index, Vec):
         base = ty.splat(b, as_value(b, index.base), index.width)
         return b.add(base, ty.iota(ty.I64, index.width))
@@ -182,7 +183,7 @@ class Memory:
         self, b: ty.Builder, start: Index, width: int, number: int
     ) -> ty.Value:
         lanes = min(width, interleave.CHUNK)
-        kind = ir.VectorType(ty.memory_type(self.dtype), lanes)
+        kind = ty.with_width(ty.memory_type(self.dtype), lanes)
         pieces = []
         for chunk in range(0, width, lanes):
             rows = []
@@ -212,7 +213,7 @@ class Memory:
     def _gather(
         self, b: ty.Builder, places: Any, element: ty.Kind, width: int
     ) -> ty.Value:
-        value: ty.Value = ir.Constant(ir.VectorType(element, width), ir.Undefined)
+        value: ty.Value = nothing(ty.with_width(element, width))
         for lane in range(width):
             where = ir.Constant(ty.I32, lane)
             address = self._address(b, b.extract_element(places, where))

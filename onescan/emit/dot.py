@@ -212,10 +212,11 @@ class _Product:
         width: int,
     ) -> list[ty.Value]:
         e = self.e
-        kind = ty.with_width(ty.register_type(self.dtype), width if width > 1 else 0)
-        cells = [e.entry.alloca(kind) for _ in places]
+        width = width if width > 1 else 0
+        zero = ty.constant(ty.register_type(self.dtype), 0, width)
+        cells = [e.entry.alloca(zero.type) for _ in places]
         for cell in cells:
-            e.b.store(ir.Constant(kind, None), cell)
+            e.b.store(zero, cell)
 
         def step(index: tuple[Index, ...]) -> None:
             if stretch:

@@ -18,6 +18,7 @@ from llvmlite import ir
 
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, At, Index, Memory, Vec, add, scale
+from onescan.emit.builder import Builder
 from onescan.plan.plan import Lane, Plan
 
 #: a nest of loops with at most this many iterations, and about this many operations
@@ -45,7 +46,10 @@ class Emitter:
         self.plan = plan
         self.function = function
         self.entry = ir.IRBuilder(function.append_basic_block("entry"))
-        self.b = ir.IRBuilder(function.append_basic_block("start"))
+        start = function.append_basic_block("start")
+        self.b: ty.Builder = (
+            Builder(start) if plan.grid is None else ir.IRBuilder(start)
+        )
         self.bases: dict[Lane, ty.Value | int] = {}
         self.stack_bytes = 0
         self.unrolled = 0

@@ -8,9 +8,8 @@ in registers; nothing outside the rows is touched.
 
 from __future__ import annotations
 
-from llvmlite import ir
-
 from onescan.emit import types as ty
+from onescan.emit.constants import nothing, positions
 
 #: lanes shuffled at a time: one SIMD register of 4-byte numbers
 CHUNK = 16
@@ -25,7 +24,7 @@ def _mixed(
     for turn, part in enumerate(parts):
         if turn == 0:
             mask = [i if p == 0 else 0 for p, i in picks]
-            other = ir.Constant(part.type, ir.Undefined)
+            other = nothing(part.type)
             result = _shuffled(b, part, other, mask)
         else:
             mask = [width + i if p == turn else k for k, (p, i) in enumerate(picks)]
@@ -34,7 +33,7 @@ def _mixed(
 
 
 def _shuffled(b: ty.Builder, x: ty.Value, y: ty.Value, mask: list[int]) -> ty.Value:
-    return b.shuffle_vector(x, y, ir.Constant(ir.VectorType(ty.I32, len(mask)), mask))
+    return b.shuffle_vector(x, y, positions(*mask))
 
 
 def gathered(b: ty.Builder, rows: list[ty.Value], number: int) -> ty.Value:
@@ -60,9 +59,8 @@ def chunks(b: ty.Builder, value: ty.Value) -> list[ty.Value]:
     width = ty.width_of(value)
     if width <= CHUNK:
         return [value]
-    undefined = ir.Constant(value.type, ir.Undefined)
     return [
-        _shuffled(b, value, undefined, list(range(k, k + CHUNK)))
+        _shuffled(b, value, nothing(value.type), list(range(k, k + CHUNK)))
         for k in range(0, width, CHUNK)
     ]
 

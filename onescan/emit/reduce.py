@@ -18,6 +18,7 @@ from llvmlite import ir
 from onescan.emit import elementwise as el
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, Vec, add, scale
+from onescan.emit.constants import nothing, positions
 from onescan.emit.convert import rounded
 from onescan.emit.emitter import Emitter
 from onescan.emit.folds import Combine, Fold, extreme, plain
@@ -145,19 +146,14 @@ def _join(e: Emitter, value: ty.Value, combine: Combine, dtype: Any) -> ty.Value
     """The lanes of a vector combined pairwise into a scalar."""
     b = e.b
     while (width := ty.width_of(value)) > 1:
-        half = width // 2
-        parts = [
-            b.shuffle_vector(
-                value,
-                ir.Constant(value.type, ir.Undefined),
-                ir.Constant(ir.VectorType(ty.I32, half), list(range(k, k + half))),
-            )
-            for k in (0, half)
-        ]
+        half, rest = width // 2, nothing(value.type)
+        if half == 1:
+            parts = [b.extract_element(value, ir.Constant(ty.I32, k)) for k in (0, 1)]
+        else:
+            halves = (range(half), range(half, width))
+            parts = [b.shuffle_vector(value, rest, positions(*h)) for h in halves]
         value = combine(b, dtype, *parts)
-    if width == 1:
-        return b.extract_element(value, ir.Constant(ty.I32, 0))
-    return value
+    return b.extract_element(value, ty.FIRST) if width == 1 else value
 
 
 def accumulate(

@@ -8,12 +8,14 @@ width.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from llvmlite import ir
 
+from onescan.emit.constants import nothing, positions, repeated, vector
 from onescan.emit.math import halves
 
 # llvmlite is not typed, and what a checker infers of it is wrong
@@ -28,16 +30,19 @@ I64 = ir.IntType(64)
 F32 = ir.FloatType()
 F64 = ir.DoubleType()
 PTR = ir.PointerType()
+FIRST = ir.Constant(I32, 0)
 
 BFLOAT16 = np.dtype(jnp.bfloat16)
 FLOAT16 = np.dtype(np.float16)
 HALVES = (FLOAT16, BFLOAT16)
 
 
+@cache
 def is_float(dtype: Any) -> bool:
     return jnp.issubdtype(dtype, jnp.floating)
 
 
+@cache
 def is_signed(dtype: Any) -> bool:
     return jnp.issubdtype(dtype, jnp.signedinteger)
 
@@ -54,6 +59,7 @@ def supported(dtype: Any) -> bool:
     return getattr(dtype, "kind", "") in "iuf" and dtype.itemsize in (1, 2, 4, 8)
 
 
+@cache
 def register_type(dtype: Any) -> Kind:
     dtype = np.dtype(dtype)
     if is_bool(dtype):
@@ -63,6 +69,7 @@ def register_type(dtype: Any) -> Kind:
     return ir.IntType(8 * dtype.itemsize)
 
 
+@cache
 def memory_type(dtype: Any) -> Kind:
     dtype = np.dtype(dtype)
     if is_bool(dtype):
@@ -102,7 +109,7 @@ def width_of(value: Value) -> int:
 
 
 def with_width(element: Kind, width: int) -> Kind:
-    return ir.VectorType(element, width) if width else element
+    return vector(element, width) if width else element
 
 
 def element_type(value: Value) -> Kind:
@@ -113,9 +120,7 @@ def constant(element: Kind, value: Any, width: int = 0) -> Value:
     """A Python number as a constant, the same in every lane."""
     if isinstance(element, ir.IntType):
         value = int(value) & ((1 << element.width) - 1)
-    if not width:
-        return ir.Constant(element, value)
-    return ir.Constant(ir.VectorType(element, width), [value] * width)
+    return repeated(with_width(element, width), ir.Constant(element, value))
 
 
 def literal(value: Any, dtype: Any) -> Value:
@@ -130,13 +135,11 @@ def splat(b: Builder, value: Value, width: int) -> Value:
     """A scalar in every lane."""
     if not width or isinstance(value.type, ir.VectorType):
         return value
+    kind = with_width(value.type, width)
     if isinstance(value, ir.Constant):
-        return ir.Constant(ir.VectorType(value.type, width), [value.constant] * width)
-    kind = ir.VectorType(value.type, width)
-    undefined = ir.Constant(kind, ir.Undefined)
-    first = b.insert_element(undefined, value, ir.Constant(I32, 0))
-    zeros = ir.Constant(ir.VectorType(I32, width), [0] * width)
-    return b.shuffle_vector(first, undefined, zeros)
+        return repeated(kind, value)
+    first = b.insert_element(nothing(kind), value, FIRST)
+    return b.shuffle_vector(first, nothing(kind), positions(*[0] * width))
 
 
 def match(b: Builder, *values: Value) -> list[Value]:
@@ -145,5 +148,6 @@ def match(b: Builder, *values: Value) -> list[Value]:
     return [splat(b, value, width) for value in values]
 
 
+@cache
 def iota(element: Kind, width: int) -> Value:
-    return ir.Constant(ir.VectorType(element, width), list(range(width)))
+    return ir.Constant(with_width(element, width), list(range(width)))

@@ -6,6 +6,7 @@ from typing import Any
 
 from llvmlite import ir
 
+from onescan.emit.constants import positions
 from onescan.emit.math.features import AVX512, has
 from onescan.emit.math.types import Lane
 
@@ -68,5 +69,4 @@ def _joined(b: Any, x: Any, y: Any) -> Any:
 
 
 def _shuffled(b: Any, x: Any, y: Any, places: range) -> Any:
-    mask = ir.Constant(ir.VectorType(ir.IntType(32), len(places)), list(places))
-    return b.shuffle_vector(x, y, mask)
+    return b.shuffle_vector(x, y, positions(*places))

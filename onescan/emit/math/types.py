@@ -18,6 +18,8 @@ from typing import Any
 
 from llvmlite import ir
 
+from onescan.emit.constants import repeated, vector
+
 
 @dataclass(frozen=True)
 class Format:
@@ -47,28 +49,16 @@ SINGLE = Format(32, 23, 127)
 DOUBLE = Format(64, 52, 1023)
 
 
-class _Splat(ir.Constant):
-    """A vector constant of one repeated element, written once in the IR text."""
-
-    def __init__(self, type: ir.VectorType, element: ir.Constant):
-        super().__init__(type, None)
-        self._element = element
-
-    def _get_reference(self) -> str:
-        return f"splat ({self._element})"
-
-
 def const(type: ir.Type, value: float) -> ir.Constant:
     """The constant `value` of a scalar type, or repeated over a vector type."""
-    if isinstance(type, ir.VectorType):
-        return _Splat(type, ir.Constant(type.element, value))
-    return ir.Constant(type, value)
+    element = type.element if isinstance(type, ir.VectorType) else type
+    return repeated(type, ir.Constant(element, value))
 
 
 def with_element(type: ir.Type, element: ir.Type) -> ir.Type:
     """`type` with its scalar type replaced by `element`, the width kept."""
     if isinstance(type, ir.VectorType):
-        return ir.VectorType(element, type.count)
+        return vector(element, type.count)
     return element
 
 

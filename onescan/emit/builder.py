@@ -1,0 +1,306 @@
+"""Builder: an `ir.IRBuilder` that writes its instructions at once, and none twice.
+
+A kernel is some thousand instructions, and each costs time three times: as an object,
+as text, and in every one of LLVM's passes.  So the instructions of which there are many
+are text from the start (`Line`), and none is written that is known to give what another
+one of the same block gave:
+
+- an instruction without memory whose text was written before: its operands are in the
+  text, so the same text is the same value;
+- a load of what was last loaded or stored at this place.  Memory of the kernel's own,
+  arguments and constants do not overlap, so only a store to the same one of them
+  changes it, and a call only where it is given a pointer;
+- a store to a cell (memory for one value) before the last one.
+
+What is known ends with the block, because the next one may be reached from elsewhere.
+LLVM would find out all of this too, so it changes how long that takes, not its result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from llvmlite import ir
+
+from onescan.emit import types as ty
+
+COMPARISONS = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
+#: bytes of the types that memory is made of
+SIZES = {"i8": 1, "i16": 2, "i32": 4, "i64": 8, "float": 4, "double": 8}
+
+
+class Line:
+    """An instruction that is written: the type and name of its result, its text."""
+
+    __slots__ = ("name", "text", "type")
+
+    def __init__(self, kind: ty.Kind, name: str, text: str) -> None:
+        self.type, self.name, self.text = kind, name, text
+
+    def get_reference(self) -> str:
+        """The name, as llvmlite asks for it."""
+        return self.name
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class Place(Line):
+    """A pointer into the memory `root`, at a known byte or (None) somewhere."""
+
+    __slots__ = ("offset", "root")
+
+
+class Held:
+    """The values known to stand in one memory, all of `size` bytes.
+
+    Those at known bytes are at multiples of the size, so they do not overlap.
+    Those elsewhere, by the names of their pointers, may overlap anything.
+    """
+
+    __slots__ = ("at", "size", "somewhere")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.at: dict[int, ty.Value] = {}
+        self.somewhere: dict[str, ty.Value] = {}
+
+
+def _binary(op: str) -> Callable[..., ty.Value]:
+    def method(self: Builder, x: Any, y: Any, name: str = "", flags: Any = ()) -> Any:
+        full = " ".join((op, *flags)) if flags else op
+        text = f"{full} {x.type} {x.get_reference()}, {y.get_reference()}"
+        return self.computed(x.type, text)
+
+    return method
+
+
+def _cast(op: str) -> Callable[..., ty.Value]:
+    def method(self: Builder, x: Any, kind: Any, name: str = "") -> Any:
+        if x.type == kind:
+            return x
+        return self.computed(kind, f"{op} {x.type} {x.get_reference()} to {kind}")
+
+    return method
+
+
+def _comparison(op: str, prefix: str) -> Callable[..., ty.Value]:
+    def method(self: Builder, how: str, x: Any, y: Any, name: str = "") -> Any:
+        how = COMPARISONS.get(how, how)
+        if how in ("eq", "ne", "lt", "le", "gt", "ge"):
+            how = how if op == "icmp" and how in ("eq", "ne") else prefix + how
+        text = f"{op} {how} {x.type} {x.get_reference()}, {y.get_reference()}"
+        return self.computed(ty.with_width(ty.I1, ty.width_of(x)), text)
+
+    return method
+
+
+class Builder(ir.IRBuilder):
+    """The builder of a function all of whose instructions it makes."""
+
+    def __init__(self, block: ir.Block) -> None:
+        super().__init__(block)
+        self._count = 0
+        self._forget()
+
+    def _forget(self) -> None:
+        self._computed: dict[str, Line] = {}
+        self._memory: dict[Any, Held] = {}
+        self._cells: dict[Any, str] = {}  # stores still to be written
+
+    def position_at_end(self, block: ir.Block) -> None:
+        self._settle()
+        super().position_at_end(block)
+        self._forget()
+
+    def _set_terminator(self, term: Any) -> Any:
+        self._settle()
+        return super()._set_terminator(term)
+
+    def _settle(self) -> None:
+        """Write all stores."""
+        for text in self._cells.values():
+            self._append(text)
+        self._cells = {}
+
+    def _append(self, instruction: Line | str) -> None:
+        block: Any = self._block
+        block.instructions.append(instruction)
+        self._anchor += 1
+
+    def position_at_start(self, block: ir.Block) -> None:
+        raise NotImplementedError("instructions are only added at the end of a block")
+
+    def position_before(self, instr: Any) -> None:
+        self.position_at_start(instr.parent)
+
+    def position_after(self, instr: Any) -> None:
+        self.position_at_start(instr.parent)
+
+    # without memory
+
+    def computed(self, kind: ty.Kind, text: str) -> ty.Value:
+        """The result of an instruction that depends on its operands alone."""
+        known = self._computed.get(text)
+        if known is None:
+            known = self._computed[text] = self._write(kind, text)
+        return known
+
+    def _write(self, kind: ty.Kind, text: str, line: type[Line] = Line) -> Any:
+        self._count += 1
+        name = f"%v{self._count}"  # llvmlite's own begin with a dot, or are blocks'
+        written = line(kind, name, f"{name} = {text}")
+        self._append(written)
+        return written
+
+    add, sub, mul = _binary("add"), _binary("sub"), _binary("mul")
+    sdiv, udiv, srem, urem = map(_binary, ("sdiv", "udiv", "srem", "urem"))
+    and_, or_, xor = _binary("and"), _binary("or"), _binary("xor")
+    shl, lshr, ashr = _binary("shl"), _binary("lshr"), _binary("ashr")
+    fadd, fsub, fmul = _binary("fadd"), _binary("fsub"), _binary("fmul")
+    fdiv, frem = _binary("fdiv"), _binary("frem")
+    trunc, zext, sext = _cast("trunc"), _cast("zext"), _cast("sext")
+    fptrunc, fpext, bitcast = _cast("fptrunc"), _cast("fpext"), _cast("bitcast")
+    fptosi, fptoui = _cast("fptosi"), _cast("fptoui")
+    sitofp, uitofp = _cast("sitofp"), _cast("uitofp")
+    icmp_signed, icmp_unsigned = _comparison("icmp", "s"), _comparison("icmp", "u")
+    fcmp_ordered = _comparison("fcmp", "o")
+    fcmp_unordered = _comparison("fcmp", "u")
+
+    def fneg(self, arg: Any, name: str = "", flags: Any = ()) -> Any:
+        full = " ".join(("fneg", *flags))
+        return self.computed(arg.type, f"{full} {arg.type} {arg.get_reference()}")
+
+    def select(
+        self, cond: Any, lhs: Any, rhs: Any, name: str = "", flags: Any = ()
+    ) -> Any:
+        full = " ".join(("select", *flags))
+        return self.computed(lhs.type, f"{full} {_listed(cond, lhs, rhs)}")
+
+    def extract_element(self, vector: Any, idx: Any, name: str = "") -> Any:
+        text = f"extractelement {_listed(vector, idx)}"
+        return self.computed(vector.type.element, text)
+
+    def insert_element(self, vector: Any, value: Any, idx: Any, name: str = "") -> Any:
+        return self.computed(
+            vector.type, f"insertelement {_listed(vector, value, idx)}"
+        )
+
+    def shuffle_vector(
+        self, vector1: Any, vector2: Any, mask: Any, name: str = ""
+    ) -> Any:
+        kind = ty.with_width(vector1.type.element, mask.type.count)
+        return self.computed(kind, f"shufflevector {_listed(vector1, vector2, mask)}")
+
+    # memory
+
+    def gep(
+        self,
+        ptr: Any,
+        indices: Sequence[Any],
+        inbounds: bool = False,
+        name: str = "",
+        source_etype: Any = None,
+    ) -> Any:
+        (index,) = indices
+        word = "getelementptr inbounds" if inbounds else "getelementptr"
+        text = f"{word} {source_etype}, ptr {ptr.get_reference()}, {_listed(index)}"
+        known = self._computed.get(text)
+        if known is None:
+            known = self._computed[text] = self._write(ty.PTR, text, Place)
+            root, offset = _home(ptr)
+            size = _size(source_etype)
+            exact = isinstance(index, ir.Constant) and size and offset is not None
+            known.root = root
+            known.offset = offset + index.constant * size if exact else None
+        return known
+
+    def load(
+        self, ptr: Any, name: str = "", align: int | None = None, typ: Any = None
+    ) -> Any:
+        kind = typ or ptr.allocated_type
+        root, offset = _home(ptr)
+        size = _size(kind)
+        held = self._memory.get(root)
+        if held is not None:
+            known = (
+                held.somewhere.get(ptr.name) if offset is None else held.at.get(offset)
+            )
+            if known is not None and known.type == kind:
+                return known
+        if root is None or root in self._cells:
+            self._settle()
+        text = f"load {kind}, ptr {ptr.get_reference()}{_aligned(align)}"
+        loaded = self._write(kind, text)
+        if root is not None and size:
+            if held is None:
+                held = self._memory[root] = Held(size)
+            if held.size == size:
+                self._remember(held, ptr, offset, loaded)
+        return loaded
+
+    def store(self, value: Any, ptr: Any, align: int | None = None) -> Any:
+        text = f"store {_listed(value)}, ptr {ptr.get_reference()}{_aligned(align)}"
+        root, offset = _home(ptr)
+        size = _size(value.type)
+        if root is ptr and size and getattr(ptr, "allocated_type", None) == value.type:
+            self._cells[ptr] = text
+        else:
+            if root is None or root in self._cells:
+                self._settle()
+            self._append(text)
+        if root is None:
+            self._memory = {}
+            return
+        held = self._memory.get(root)
+        apart = size and offset is not None and offset % size == 0
+        if held is None or held.size != size or not apart:
+            held = self._memory[root] = Held(size)
+        held.somewhere.clear()
+        if size:
+            self._remember(held, ptr, offset, value)
+
+    def _remember(self, held: Held, ptr: Any, offset: int | None, value: Any) -> None:
+        if offset is None:
+            held.somewhere[ptr.name] = value
+        elif offset % held.size == 0:
+            held.at[offset] = value
+
+    # calls
+
+    def call(self, fn: Any, args: Sequence[Any], *options: Any, **more: Any) -> Any:
+        args = list(args)
+        plain = isinstance(fn, ir.Function) and not options and not more
+        if plain and fn.name.startswith("llvm."):
+            kind = fn.function_type.return_type
+            if not any(arg.type.is_pointer for arg in args):
+                text = f"call {kind} {fn.get_reference()}({_listed(*args)})"
+                return self.computed(kind, text)
+        self._settle()
+        self._memory = {}
+        return super().call(fn, args, *options, **more)
+
+
+def _listed(*values: Any) -> str:
+    return ", ".join([f"{value.type} {value.get_reference()}" for value in values])
+
+
+def _aligned(align: int | None) -> str:
+    return f", align {align}" if align else ""
+
+
+def _size(kind: Any) -> int:
+    """Bytes of a type in memory, 0 where that is not plain."""
+    if isinstance(kind, ir.VectorType):
+        return SIZES.get(str(kind.element), 0) * kind.count
+    return SIZES.get(str(kind), 0)
+
+
+def _home(pointer: Any) -> tuple[Any, int | None]:
+    """The memory that a pointer points into, and where; (None, None) if unknown."""
+    if isinstance(pointer, Place):
+        return pointer.root, pointer.offset
+    if isinstance(pointer, (ir.AllocaInstr, ir.Argument, ir.GlobalVariable)):
+        return pointer, 0
+    return None, None
