@@ -193,6 +193,7 @@ def lower_product(
         tiles=prod(plan.tiles),
         threads=plan.threads,
         result_bytes=(nbytes([result]),),
+        finished=True,
     )
     return lowering(register(kernel))(ctx, x, y)
 

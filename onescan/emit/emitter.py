@@ -24,7 +24,7 @@ from onescan.plan.plan import Lane, Plan
 #: a nest of loops with at most this many iterations, and about this many operations
 #: in all of them, is unrolled
 UNROLL = 16
-UNROLLED_OPERATIONS = 160
+UNROLLED_OPERATIONS = 128
 #: operations of a kernel that may be unrolled before loops stay loops
 UNROLLED_IN_ALL = 3000
 #: fewer positions than this are done one by one: shuffles would cost more

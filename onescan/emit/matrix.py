@@ -23,6 +23,7 @@ from typing import Any
 from llvmlite import ir
 
 from onescan.emit import types as ty
+from onescan.emit.builder import Builder
 from onescan.emit.dot import multiply_add
 from onescan.emit.math.features import allow
 from onescan.plan.matrix import Blocks
@@ -36,6 +37,7 @@ def build(plan: Blocks) -> ir.Module:
     allow(module, plan.features)
     kind = ir.FunctionType(VOID, [ty.PTR, ty.I64, ty.I64])
     kernel = ir.Function(module, kind, "kernel")
+    kernel.attributes.add("nounwind")
     _Kernel(plan, kernel).emit()
     return module
 
@@ -194,6 +196,7 @@ class _Parts:
         function = ir.Function(self.module, ir.FunctionType(VOID, kinds), name)
         function.linkage = "internal"
         function.attributes.add("noinline")
+        function.attributes.add("nounwind")
         for argument in function.args:
             if argument.type == ty.PTR:
                 argument.add_attribute("noalias")
@@ -274,7 +277,7 @@ class _Parts:
             function.append_basic_block(name) for name in ("entry", "head", "done")
         )
         ir.IRBuilder(entry).branch(head)
-        b = ir.IRBuilder(head)
+        b = Builder(head)
         k: Any = b.phi(ty.I64)
         k.add_incoming(_i64(0), entry)
         yield b, k

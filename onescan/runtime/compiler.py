@@ -143,9 +143,9 @@ def _run(pipeline: Callable[[Any], Any], unit: Any, level: int, machine: Any) ->
         passes.detach()
 
 
-def assembly(text: str) -> str:
+def assembly(text: str, level: int = DEFAULT_LEVEL) -> str:
     """The machine code of a module as text."""
-    with optimised(text) as module:
+    with optimised(text, level) as module:
         return _target_machine().emit_assembly(module)
 
 
@@ -153,6 +153,7 @@ def link(
     text: str,
     exports: Sequence[str],
     imports: Mapping[str, int] | None = None,
+    level: int = DEFAULT_LEVEL,
 ) -> dict[str, int]:
     """Compile a module, load it for good, and give the addresses of its `exports`.
 
@@ -160,7 +161,7 @@ def link(
     looked up in the process (libc and libm).
     """
     imports = imports or {}
-    with optimised(text) as module:
+    with optimised(text, level) as module:
         if missing := [name for name in _declared(module) if not _found(name, imports)]:
             raise CompilerError(
                 f"A kernel calls {', '.join(missing)}, which this process does not have"

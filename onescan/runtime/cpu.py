@@ -29,7 +29,8 @@ class Kernel:
     `buffers` points to the data pointers of the operands and then of the results;
     the kernel does the tiles from `first` up to `last` of 0 up to `tiles`.  Tiles are
     independent; with `threads` they are spread over XLA's thread pool, at least
-    `grain` of them at a time.  Large results may come in large pages.
+    `grain` of them at a time.  Large results may come in large pages.  In a module
+    that is `finished` there is nothing that LLVM's passes would make better.
     """
 
     module: ir.Module
@@ -39,6 +40,12 @@ class Kernel:
     threads: bool = False
     grain: int = 1
     result_bytes: tuple[int, ...] = ()
+    finished: bool = False
+
+    @property
+    def level(self) -> int:
+        """How much LLVM optimises it."""
+        return 0 if self.finished else compiler.DEFAULT_LEVEL
 
 
 @dataclass(frozen=True)
@@ -74,25 +81,24 @@ def lowering(
 
 def optimised_ir(kernel: Kernel) -> str:
     """The kernel after LLVM's optimisation, for people and tests."""
-    with compiler.optimised(_text(kernel)) as module:
+    with compiler.optimised(_text(kernel), kernel.level) as module:
         return str(module)
 
 
 def assembly(kernel: Kernel) -> str:
     """The machine code of the kernel as text, for people and tests."""
-    return compiler.assembly(_text(kernel))
+    return compiler.assembly(_text(kernel), kernel.level)
 
 
 def code(kernel: Kernel) -> Code:
     """The machine code of a kernel, compiled and registered on first use."""
     text = _text(kernel)
-    name = (
-        "onescan_"
-        + hashlib.sha256(f"{compiler.host()}\n{text}".encode()).hexdigest()[:32]
-    )
+    content = f"{compiler.host()}\n{kernel.level}\n{text}"
+    name = "onescan_" + hashlib.sha256(content.encode()).hexdigest()[:32]
     with _lock:
         if name not in _codes:
-            addresses = compiler.link(text, ["handler", "kernel"], handler.runtime())
+            exports, imports = ["handler", "kernel"], handler.runtime()
+            addresses = compiler.link(text, exports, imports, kernel.level)
             capsule = jax.ffi.pycapsule(addresses["handler"])
             jax.ffi.register_ffi_target(name, capsule, platform="cpu")
             _codes[name] = Code(name, **addresses)
