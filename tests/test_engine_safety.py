@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,9 @@ from compare import assert_same
 from engines import kernels_alone
 from jax import lax
 from kernels import by_kernel, by_xla, inputs_of, loop_in, plan_of
+
+from onescan.pipeline import kernel_of
+from onescan.runtime.cpu import optimised_ir
 
 SIZES = (1, 2, 3, 5, 15, 17, 33, 63, 65, 100)
 STEPS = 3
@@ -173,6 +177,22 @@ def test_blocks_fill_tiles_evenly() -> None:
         assert lane.blocks > 1
         done = lane.tiles * lane.blocks * lane.extent
         assert done - size < lane.tiles * lane.extent
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_fetching_ahead_leaves_no_trace(reverse: bool) -> None:
+    """The first and the last step ask for memory that is not there."""
+
+    def recurrent(h: Any, w: Any, xs: Any) -> Any:
+        step = lambda h, x: (jnp.tanh(0.05 * (h @ w) + x), h)
+        return lax.scan(step, h, xs, reverse=reverse)
+
+    loop = loop_in(recurrent, *zeros((16, 128), (128, 128), (STEPS, 16, 128)))
+    plan, inputs = plan_of(loop), inputs_of(loop)
+    text = optimised_ir(kernel_of(plan))
+    assert len(re.findall(r"call void @llvm.prefetch", text)) > 1
+    for side in ("end", "start"):
+        assert_same(by_kernel(plan, inputs, side), by_xla(loop, inputs))
 
 
 def test_a_wrong_result_is_seen() -> None:

@@ -130,6 +130,21 @@ class Memory:
         place = as_value(b, position)
         return b.gep(self.pointer, [place], inbounds=True, source_etype=element)
 
+    def start(self, b: ty.Builder) -> ty.Value:
+        """Where it begins, which may be past the end of what there is."""
+        element = ty.memory_type(self.dtype)
+        place = as_value(b, self.offset)
+        return b.gep(self.pointer, [place], source_etype=element)
+
+    def is_dense(self, shape: tuple[int, ...]) -> bool:
+        """Whether an array of this shape stands here without gaps, in order."""
+        size = 1
+        for n, stride in zip(reversed(shape), reversed(self.strides), strict=True):
+            if n > 1 and stride != size:
+                return False
+            size *= n
+        return True
+
     def _alignment(self, position: Index) -> int:
         size = self.dtype.itemsize
         if isinstance(position, int) and (position * size) % self.align == 0:

@@ -19,7 +19,7 @@ from llvmlite import ir
 
 from onescan.emit import elementwise as el
 from onescan.emit import types as ty
-from onescan.emit.arrays import Array, Index, Vec, add
+from onescan.emit.arrays import Array, Index, Vec, add, scale
 from onescan.emit.convert import convert, rounded
 from onescan.emit.emitter import SHORTEST, Emitter
 from onescan.emit.reduce import KINDS, _join
@@ -27,6 +27,8 @@ from onescan.emit.reduce import KINDS, _join
 #: registers that a block of results may take, and results that may share a pull
 REGISTERS = 16
 ROWS = 8
+#: blocks of a product among which fetching ahead is divided
+FEWEST_BLOCKS = 8
 #: a product whose operands have at most this many elements is unrolled whole
 UNROLLED = 64
 
@@ -145,7 +147,10 @@ class _Product:
     def _part(self, along: int | None, part: Any, lengthwise: bool) -> None:
         e = self.e
 
+        fetch = self._fetcher(part)
+
         def visit(blocks: tuple[Index, ...]) -> None:
+            fetch(blocks)
             places: list[list[Index]] = []
             for i, (block, (start, _, step, width)) in enumerate(
                 zip(blocks, part, strict=True)
@@ -167,6 +172,24 @@ class _Product:
         e.for_each(
             [blocks for _, blocks, _, _ in part], visit, 1 if self._is_small() else 999
         )
+
+    def _fetcher(self, part: Any) -> Any:
+        """Code that, block by block, fetches what the next step will need."""
+        e = self.e
+        counts = [blocks for _, blocks, _, _ in part]
+        ahead, total = e.ahead, prod(counts)
+        if not ahead or total < FEWEST_BLOCKS or self._is_small():
+            return lambda blocks: None
+        e.ahead = []
+
+        def fetch(blocks: tuple[Index, ...]) -> None:
+            number: Index = 0
+            for count, block in zip(counts, blocks, strict=True):
+                number = add(e.b, scale(e.b, number, count), block)
+            for span in ahead:
+                span.fetch(e.b, number, total)
+
+        return fetch
 
     def _held(self, i: int) -> bool:
         lane = self.target.lanes[i]

@@ -17,6 +17,7 @@ import numpy as np
 from llvmlite import ir
 
 from onescan.emit import types as ty
+from onescan.emit.ahead import Span
 from onescan.emit.arrays import Array, At, Index, Memory, Vec, add, scale
 from onescan.emit.builder import Builder
 from onescan.plan.plan import Lane, Plan
@@ -54,6 +55,7 @@ class Emitter:
         self.stack_bytes = 0
         self.unrolled = 0
         self.body: Any = None  # the innermost body being emitted
+        self.ahead: list[Span] = []  # memory that the next step will touch
 
     #: how much longer the code of an operation is than usual
     dear = 1

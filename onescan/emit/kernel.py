@@ -21,6 +21,7 @@ from jax.extend.core import Literal, Var
 from llvmlite import ir
 
 from onescan.emit import types as ty
+from onescan.emit.ahead import Span
 from onescan.emit.arrays import Array, Index, Memory, add, scale
 from onescan.emit.body import literal
 from onescan.emit.control import emit_body, renew
@@ -32,6 +33,10 @@ from onescan.plan.plan import Lane, Plan
 
 #: a carry of more bytes than this (in one tile) stays in its result buffer
 RESIDENT = 1 << 16
+#: bytes of one x or y from which it is fetched a step ahead, and of all together up to
+#: which they are: more would drive out of the second cache what this step uses
+SPAN = 1 << 10
+AHEAD = 160 << 10
 #: bytes of values that one tile may hold on the stack
 LARGEST = 1 << 19
 
@@ -143,6 +148,7 @@ class Tile:
         """One step; some of its xs may have been loaded."""
         e, t = self.e, self._time(step)
         e.bases = dict(starts)
+        e.ahead = self._ahead(t)
         known = self._run(self.common, cells, loaded, t)
         known = {var: e.once(array) for var, array in known.items()}
         for here in self._blocks(starts):
@@ -151,6 +157,26 @@ class Tile:
             self._finish(self.laned, block, values, t)
         e.bases = dict(starts)
         self._finish(self.common, cells, known, t)
+
+    def _ahead(self, t: ty.Value) -> list[Span]:
+        """The memory that the next step reads and writes, as much as may be fetched."""
+        if self.plan.vector is not None or self.plan.grid is not None:
+            return []
+        e, spans, left = self.e, [], AHEAD
+        following = e.b.add(t, ir.Constant(ty.I64, -1 if self.loop.reverse else 1))
+        xs = range(self.fixed, self.num_in)
+        ys = range(self.first_y, len(self.variables))
+        for buffers in (xs, ys):
+            found = []
+            for i in buffers:
+                array = self._slice(i, following)
+                assert array.memory is not None
+                if _bytes(array) >= SPAN and array.memory.is_dense(array.shape):
+                    start = array.memory.start(e.b)
+                    found.append(Span(start, _bytes(array), written=buffers is ys))
+            left -= sum(span.size for span in found)
+            spans += found if left >= 0 else []
+        return spans
 
     def _over_time(self, one_step: OneStep) -> None:
         """Run every step."""
