@@ -24,7 +24,13 @@ from onescan.emit.kernel import build
 from onescan.emit.matrix import build as build_matrix
 from onescan.emit.support import require_supported
 from onescan.loop import LeaveToXla, Loop, nbytes
-from onescan.passes import PARALLEL_PASSES, PASSES, XLA_PASSES, simplify
+from onescan.passes import (
+    PARALLEL_PASSES,
+    PASSES,
+    WIDE_PASSES,
+    XLA_PASSES,
+    simplify,
+)
 from onescan.passes.inline import inline
 from onescan.passes.products import by_xla, product_p
 from onescan.passes.split import Pass, Split, improved
@@ -70,9 +76,9 @@ def compile_loop(loop: Loop, platform: str) -> Native | Left:
         loop = inline(loop, platform)
     except LeaveToXla as reason:
         return Left(str(reason))
-    parallel = platform in PARALLEL_DEVICES and not switches.current().sequential
-    last = PARALLEL_PASSES if parallel else ()
-    smaller = Smaller.of(loop, (*PASSES, *last))
+    wide = platform in PARALLEL_DEVICES
+    last = PARALLEL_PASSES if wide and not switches.current().sequential else ()
+    smaller = Smaller.of(loop, (*(WIDE_PASSES if wide else PASSES), *last))
     try:
         return Native(smaller.lowered(partial(native, platform)), **smaller.told)
     except LeaveToXla as reason:

@@ -1,21 +1,32 @@
 """From loop to smaller loop: what does not belong in a loop is taken out of it.
 
 In the order they run.  Accumulators go first, because a product that is only
-summed must not be computed for each step before it is; `simplify` comes before the
-others to show them less, and after them to drop what nobody reads any more.
+summed must not be computed for each step before it is; `ahead` frees what `hoist`
+then takes; `simplify` comes before the others to show them less, and after them to
+drop what nobody reads any more.
 """
 
 from functools import partial
 
 from onescan.passes.accumulate import accumulate
+from onescan.passes.ahead import ahead
 from onescan.passes.hoist import hoist
 from onescan.passes.linear import linear
 from onescan.passes.simplify import simplify
 from onescan.passes.sink import sink
 
-#: for a loop that becomes a kernel
-PASSES = (simplify, accumulate, hoist, sink, simplify)
-#: for a loop that XLA runs, for which every accumulator is work
-XLA_PASSES = (simplify, partial(accumulate, reductions=True), hoist, sink, simplify)
-#: afterwards, for devices that want more lanes than a loop has
+_out = (
+    partial(ahead, draws="all"),
+    partial(hoist, draws="all"),
+    partial(sink, draws=True),
+    simplify,
+)
+
+#: for a loop that becomes a kernel of a CPU
+PASSES = (simplify, accumulate, ahead, hoist, sink, simplify)
+#: for one that becomes a kernel of a device with more threads than it may have lanes
+WIDE_PASSES = (simplify, accumulate, *_out)
+#: for one that XLA runs, where every accumulator is work too
+XLA_PASSES = (simplify, partial(accumulate, reductions=True), *_out)
+#: afterwards, on wide devices, unless the order of steps matters
 PARALLEL_PASSES = (linear, simplify)

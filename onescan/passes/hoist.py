@@ -5,8 +5,10 @@ In goes a loop; out comes one whose body no longer computes
 * values that every step computes alike (from constants only): they are computed
   once and become constants of the loop;
 * heavy values that need this step's x but not the carry, the ``x_t @ W`` of a
-  recurrent network: they are computed for all steps at once, as one matrix
-  product with time as one more row index, and become xs of the loop.
+  recurrent network or random numbers from this step's key: they are computed for
+  all steps at once, as one matrix product with time as one more row index, and
+  become xs of the loop.  What is made of random bits alone goes with them, while
+  it is no larger than they are.
 
 Right, because neither kind can see what the loop has done so far: its operands
 are the loop's own arguments, and equations have no effects.  The loop runs at
@@ -21,11 +23,12 @@ for a divisor that it knows than for one that it is given.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from jax.extend.core import JaxprEqn, Var
 
 from onescan.loop import Loop, nbytes
-from onescan.passes.overtime import Kind, evaluate, kinds_of, over_time
+from onescan.passes.overtime import Kind, evaluate, in_rows, kinds_of, over_time
 from onescan.passes.split import (
     Split,
     Values,
@@ -36,18 +39,26 @@ from onescan.passes.split import (
     variables,
 )
 from onescan.passes.worth import (
+    Draws,
     described,
     elements,
+    is_draw,
     is_heavy,
     operations,
 )
 
 
-def hoist(loop: Loop) -> Split | None:
-    """Take out what needs no carry, if it is worth it."""
+def hoist(loop: Loop, draws: Draws = "few") -> Split | None:
+    """Take out what needs no carry, if it is worth it.
+
+    Few draws of a step, which leave vectors unfilled, are done by a loop of their own
+    over some steps with all others as lanes; all draws, if they are wanted, by XLA.
+    """
     parts = parts_of(loop)
     kinds = kinds_of(parts)
-    outside = {v for eqn in parts.eqns if _leaves(eqn, kinds) for v in eqn.outvars}
+    drawn = _drawn(parts.eqns, kinds, draws)
+    leaves = (eqn for eqn in parts.eqns if _leaves(eqn, kinds))
+    outside = {v for eqn in leaves for v in eqn.outvars} | drawn
     outside -= _numbers(parts.eqns)
     kept = slice_of(parts.eqns, parts.results, {*parts.inputs, *outside})
     crossing = reads(kept, parts.results) & outside
@@ -61,16 +72,20 @@ def hoist(loop: Loop) -> Split | None:
         consts, carry, xs = parts.split(args)
         fixed = dict(zip(parts.consts, consts, strict=True))
         fixed.update(zip(once, evaluate(parts.eqns, fixed, once), strict=True))
-        stacked = dict(zip(parts.xs, xs, strict=True))
-        rows = over_time(parts.eqns, fixed, stacked, each, loop.length)
-        return [*fixed.values(), *carry, *xs, *rows]
+        given = parts.eqns, fixed, dict(zip(parts.xs, xs, strict=True))
+        few = [v for v in each if draws == "few" and v in drawn]
+        rest = [v for v in each if v not in few]
+        made = dict(zip(rest, over_time(*given, rest, loop.length), strict=True))
+        made.update(zip(few, in_rows(*given, few, loop.length), strict=True))
+        return [*fixed.values(), *carry, *xs, *(made[v] for v in each)]
 
     smaller = parts.replace(
         consts=(*parts.consts, *once), xs=(*parts.xs, *each), eqns=tuple(kept)
     )
     inside = set(map(id, kept))
     gone = [eqn for eqn in parts.eqns if id(eqn) not in inside and operations(eqn)]
-    heavy = [e for e in gone if kinds[e.outvars[0]] == "free" and is_heavy(e)]
+    free = [e for e in gone if kinds[e.outvars[0]] == "free"]
+    heavy = [e for e in free if is_heavy(e) or is_draw(e, "all")]
     fixed = [e for e in gone if kinds[e.outvars[0]] == "fixed"]
     return Split(
         name="hoist",
@@ -88,6 +103,21 @@ def _leaves(eqn: JaxprEqn, kinds: dict[Var, Kind]) -> bool:
     if kind == "fixed":
         return not eqn.effects and _is_worth_keeping(eqn)
     return kind == "free" and is_heavy(eqn)
+
+
+def _drawn(eqns: Sequence[JaxprEqn], kinds: dict[Var, Kind], draws: Draws) -> set[Var]:
+    """Random bits that need no carry, and what is made of them and is no larger."""
+    found: set[Any] = set()
+    for eqn in eqns:
+        inputs = variables(eqn.invars)
+        if not eqn.outvars or kinds[eqn.outvars[0]] != "free":
+            continue
+        follows = not found.isdisjoint(inputs)
+        read = [v for v in inputs if kinds[v] == "free"]
+        smaller = elements(eqn.outvars) <= elements(read)
+        if is_draw(eqn, draws) or (follows and smaller):
+            found.update(eqn.outvars)
+    return found
 
 
 def _numbers(eqns: Sequence[JaxprEqn]) -> set[Var]:

@@ -25,6 +25,9 @@ from onescan.passes.products import product
 from onescan.passes.split import Parts, slice_of, variables
 from onescan.passes.worth import is_movable
 
+#: steps of a loop that does the work of all steps of another
+ROWS = 4
+
 Kind = Literal["fixed", "free", "bound"]
 KINDS: tuple[Kind, ...] = ("fixed", "free", "bound")  # by what they may need
 
@@ -92,6 +95,33 @@ def over_time(
         if 0 in axes:
             rows.update(eqn.outvars)
     return [_every_step(read(v), v.aval, axis_of(v), length) for v in wanted]
+
+
+def in_rows(
+    eqns: Sequence[JaxprEqn],
+    fixed: Mapping[Var, Any],
+    stacked: Mapping[Var, Any],
+    wanted: Sequence[Any],
+    length: int,
+) -> list[Any]:
+    """The same by a loop of `ROWS` steps, in which all other steps are lanes."""
+    if not wanted:
+        return []
+    used = used_inputs(eqns, wanted, [*fixed, *stacked])
+    rows = {v: stack for v, stack in stacked.items() if v in used}
+    lanes = -(-length // ROWS)
+
+    def folded(stack: Any) -> Any:
+        missing = [(0, ROWS * lanes - length)] + [(0, 0)] * (stack.ndim - 1)
+        return jnp.pad(stack, missing).reshape(ROWS, lanes, *stack.shape[1:])
+
+    def step(_: None, row: list[Any]) -> tuple[None, list[Any]]:
+        here = dict(zip(rows, row, strict=True))
+        return None, over_time(eqns, fixed, here, wanted, lanes)
+
+    with compat.marked(inner=True):
+        _, stacks = lax.scan(step, None, list(map(folded, rows.values())))
+    return [s.reshape(ROWS * lanes, *s.shape[2:])[:length] for s in stacks]
 
 
 def _every_step(value: Any, aval: Any, axis: int | None, length: int) -> Any:

@@ -12,6 +12,7 @@ is left behind by the loop, given to it, or computed from that alone.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from jax.extend.core import JaxprEqn, Var
@@ -30,6 +31,7 @@ from onescan.passes.split import (
 )
 from onescan.passes.worth import (
     described,
+    is_draw,
     is_heavy,
     is_movable,
     is_view,
@@ -38,17 +40,21 @@ from onescan.passes.worth import (
 )
 
 
-def sink(loop: Loop) -> Split | None:
-    """Take out what only feeds ys, if it is worth it."""
+def sink(loop: Loop, draws: bool = False) -> Split | None:
+    """Take out what only feeds ys, if it is worth it; draws of random bits too."""
     parts = parts_of(loop)
-    sunk = _sunk(parts)
+
+    def is_worth_it(eqn: JaxprEqn) -> bool:
+        return is_heavy(eqn) or (draws and is_draw(eqn, "all"))
+
+    sunk = _sunk(parts, is_worth_it)
     if not sunk:
         return None
     made = {v for eqn in sunk for v in eqn.outvars}
     goes = [isinstance(y, Var) and y in made for y in parts.ys]
     stays = [y for y, gone in zip(parts.ys, goes, strict=True) if not gone]
     new = tuple(v for v in _operands(parts, sunk) if not any(v is y for y in stays))
-    heavy = [eqn for eqn in sunk if is_heavy(eqn)]
+    heavy = list(filter(is_worth_it, sunk))
     if not pays(sum(map(operations, heavy)), new):
         return None
     left = (*stays, *new)
@@ -76,7 +82,7 @@ def sink(loop: Loop) -> Split | None:
     )
 
 
-def _sunk(parts: Parts) -> list[JaxprEqn]:
+def _sunk(parts: Parts, is_worth_it: Callable[[JaxprEqn], bool]) -> list[JaxprEqn]:
     """The heavy equations that only feed ys, and all that follows from them."""
     needed = set(map(id, slice_of(parts.eqns, parts.new_carry, parts.inputs)))
     found: list[JaxprEqn] = []
@@ -85,7 +91,7 @@ def _sunk(parts: Parts) -> list[JaxprEqn]:
         follows = not made.isdisjoint(variables(eqn.invars))
         if follows and not is_movable(eqn):
             return []
-        if id(eqn) not in needed and (follows or is_heavy(eqn)):
+        if id(eqn) not in needed and (follows or is_worth_it(eqn)):
             found.append(eqn)
             made.update(eqn.outvars)
     return found

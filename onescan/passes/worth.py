@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from math import log2, prod
-from typing import Any
+from typing import Any, Literal
 
 from jax.extend.core import JaxprEqn
 
@@ -28,6 +28,12 @@ PER_ELEMENT = 4
 #: multiply-adds for each element read or written from which a product of one step
 #: keeps a CPU busy by itself
 BUSY = 32
+
+#: numbers drawn in one step from which they fill the vectors of a CPU by themselves:
+#: its kernels then draw them as fast in the loop as anything could outside
+FILLS_A_VECTOR = 16
+#: which draws of random bits do better for all steps at once
+Draws = Literal["few", "all"]
 
 #: platforms with far more threads than a loop may have lanes
 PARALLEL_DEVICES = frozenset(("cuda",))
@@ -70,11 +76,16 @@ def is_movable(eqn: JaxprEqn) -> bool:
 
 def is_heavy(eqn: JaxprEqn) -> bool:
     """Whether an equation does better for all steps at once."""
-    name = eqn.primitive.name
-    if name == "dot_general":
+    if eqn.primitive.name == "dot_general":
         work = operations(eqn)
         return work >= HEAVY and pays(work, eqn.outvars)
-    return name in LIBRARY or name == "threefry2x32"
+    return eqn.primitive.name in LIBRARY
+
+
+def is_draw(eqn: JaxprEqn, draws: Draws) -> bool:
+    """Whether an equation draws random bits that do better for all steps at once."""
+    few = draws == "all" or elements(eqn.outvars[:1]) < FILLS_A_VECTOR
+    return eqn.primitive.name == "threefry2x32" and few
 
 
 def keeps_busy(eqn: JaxprEqn) -> bool:

@@ -1,0 +1,158 @@
+"""ahead: carries that need no others run in a loop of their own, before the rest.
+
+In goes a loop with a carry such as a random key, of which each step draws numbers for
+the others, or the state of the first of two recurrent layers.  Such carries depend on
+themselves and on what goes into the loop, never on the other carries.  Out comes a
+loop of the others alone, to which the values of the first ones are given as xs: a
+short loop has computed them for all steps.
+
+That by itself gains nothing.  But what is computed from the first carries alone (the
+draws, the product of the first layer's state with the second layer's weights) then
+needs no carry any more, and `hoist` does it for all steps at once.  So it is done
+where there is such work, heavy enough, and some other carry needs it; products that
+only feed ys are for `sink`.
+
+Right, because the first carries go through the same equations in the same order in
+their own loop as in the common one, where nothing else was read, and because the rest
+reads the value that each of them has at the beginning of its own step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from jax import lax
+from jax.extend.core import JaxprEqn, Var
+
+from onescan import compat
+from onescan.loop import Loop, nbytes
+from onescan.passes.overtime import evaluate, used_inputs
+from onescan.passes.split import (
+    Parts,
+    Split,
+    Values,
+    parts_of,
+    rebuilt,
+    slice_of,
+    variables,
+)
+from onescan.passes.worth import (
+    Draws,
+    described,
+    is_draw,
+    is_heavy,
+    operations,
+    pays,
+)
+
+
+def ahead(loop: Loop, draws: Draws = "few") -> Split | None:
+    """Run carries ahead whose values free heavy work."""
+    parts = parts_of(loop)
+    first, freed = _first(parts, draws)
+    if not freed:
+        return None
+    others = [i for i in range(len(parts.carry)) if i not in first]
+    new = [parts.new_carry[i] for i in others]
+    known = (*parts.consts, *parts.carry, *parts.xs)
+    used = used_inputs(parts.eqns, [*new, *parts.ys], known)
+    given = tuple(parts.carry[i] for i in sorted(first) if parts.carry[i] in used)
+    if not pays(sum(map(operations, freed)), given):
+        return None
+
+    def before(args: Values) -> Values:
+        consts, carry, xs = parts.split(args)
+        finals, rows = _alone(loop, parts, sorted(first), given, consts, carry, xs)
+        return [*consts, *(finals.get(i, c) for i, c in enumerate(carry)), *xs, *rows]
+
+    # their last values go through the loop of the others untouched
+    through = {i: Var(parts.carry[i].aval) for i in first}
+    smaller = parts.replace(
+        carry=tuple(through.get(i, v) for i, v in enumerate(parts.carry)),
+        new_carry=tuple(through.get(i, v) for i, v in enumerate(parts.new_carry)),
+        xs=(*parts.xs, *given),
+    )
+    end = "by running the carries that it takes ahead of the loop"
+    return Split(
+        name="ahead",
+        loop=rebuilt(loop, smaller),
+        before=before,
+        after=lambda args, results: results,
+        notes=tuple(described("freed", freed, end)),
+        extra=nbytes([v.aval for v in given]),
+        moved=tuple(freed),
+    )
+
+
+def _first(parts: Parts, draws: Draws) -> tuple[set[int], list[JaxprEqn]]:
+    """The places of the carries to run ahead, and the work that this frees."""
+    place = {v: i for i, v in enumerate(parts.carry)}
+    needs: dict[Any, frozenset[int]] = {v: frozenset((i,)) for v, i in place.items()}
+    for eqn in parts.eqns:
+        read = (needs.get(v, frozenset()) for v in variables(eqn.invars))
+        needs.update(dict.fromkeys(eqn.outvars, frozenset().union(*read)))
+    closed = _closed([needs.get(v, frozenset()) for v in _atoms(parts.new_carry)])
+
+    first: set[int] = set()
+    found: list[JaxprEqn] = []
+    for eqn in parts.eqns:
+        drawn = is_draw(eqn, draws)
+        if not drawn and not is_heavy(eqn):
+            continue
+        wanted = set().union(*(closed[i] for i in needs[eqn.outvars[0]]))
+        if wanted and (drawn or _feeds_another(parts, eqn, wanted)):
+            first |= wanted
+            found.append(eqn)
+    own = [parts.new_carry[i] for i in sorted(first)]
+    kept = {id(eqn) for eqn in slice_of(parts.eqns, own, parts.inputs)}
+    return first, [eqn for eqn in found if id(eqn) not in kept]
+
+
+def _atoms(results: Sequence[Any]) -> list[Any]:
+    """Results to look up: a literal is no variable, and needs nothing."""
+    return [v if isinstance(v, Var) else None for v in results]
+
+
+def _closed(needs: Sequence[frozenset[int]]) -> list[frozenset[int]]:
+    """For each carry, all carries that its values in all steps come from."""
+    closed = [frozenset((i, *direct)) for i, direct in enumerate(needs)]
+    while True:
+        larger = [c.union(*(closed[i] for i in c)) for c in closed]
+        if larger == closed:
+            return closed
+        closed = larger
+
+
+def _feeds_another(parts: Parts, eqn: JaxprEqn, places: set[int]) -> bool:
+    """Whether a carry at none of these places needs what an equation computes."""
+    new = [v for i, v in enumerate(parts.new_carry) if i not in places]
+    return any(e is eqn for e in slice_of(parts.eqns, new, parts.inputs))
+
+
+def _alone(
+    loop: Loop,
+    parts: Parts,
+    first: Sequence[int],
+    given: Sequence[Var],
+    consts: Values,
+    carry: Values,
+    xs: Values,
+) -> tuple[dict[int, Any], Values]:
+    """The last values of the first carries, and some of their values of all steps."""
+    fixed = dict(zip(parts.consts, consts, strict=True))
+    new = [parts.new_carry[i] for i in first]
+    used = used_inputs(parts.eqns, new, parts.inputs)
+    rows = {v: x for v, x in zip(parts.xs, xs, strict=True) if v in used}
+
+    def step(values: list[Any], row: list[Any]) -> tuple[list[Any], list[Any]]:
+        state = {parts.carry[i]: c for i, c in zip(first, values, strict=True)}
+        env = {**fixed, **state, **dict(zip(rows, row, strict=True))}
+        return evaluate(parts.eqns, env, new), [state[v] for v in given]
+
+    with compat.marked(inner=True):
+        start = [carry[i] for i in first]
+        last, stacks = lax.scan(
+            step, start, list(rows.values()), loop.length, loop.reverse
+        )
+    return dict(zip(first, last, strict=True)), stacks
