@@ -149,10 +149,24 @@ def measure(case: Case, plan: Plan, say: Callable[[str], None]) -> Result:
             result.why += f" {name} failed: {type(error).__name__}: {error}"
 
     say("timing")
-    result.timings = in_turns(runs, plan.seconds)
+    if plan.gpu:
+        result.timings = in_turns(runs, plan.seconds, _wait)
+    else:
+        waiting = {name: partial(_finished, run) for name, run in runs.items()}
+        result.timings = in_turns(waiting, plan.seconds)
     if plan.gpu and (chip := limits.chip()):
         result.least = limits.least_seconds(case, chip)
     return result
+
+
+def _finished(run: Callable[[], Any]) -> Any:
+    return jax.block_until_ready(run())
+
+
+def _wait(started: Any) -> None:
+    """For a GPU, which has done all when it has done the last."""
+    jax.block_until_ready(started)
+    torch_versions.wait()
 
 
 def _yardstick(
@@ -191,7 +205,7 @@ def _compiled_by_onescan(
             # The report has the same text, and the table shows it.
             warnings.simplefilter("ignore", onescan.EngineWarning)
             run = _compiled(result, ONESCAN, partial(fn, onescan.scan, 1), args)
-        run()
+        _finished(run)
     except onescan.EngineError as error:
         result.engine, result.why = "none", str(error)
     except Exception as error:
@@ -217,7 +231,7 @@ def difference(found: Any, expected: Any, agree: float) -> float:
 def _compiled(
     result: Result, name: str, fn: Callable[..., Any], args: tuple[Any, ...]
 ) -> Callable[[], Any]:
-    """A call of the compiled function that waits for its result."""
+    """A call of the compiled function, which may return before it is done."""
     start = time.perf_counter()
     traced = jax.jit(fn).trace(*args)
     after_trace = time.perf_counter()
@@ -228,7 +242,7 @@ def _compiled(
     result.compile_times[name] = CompileTime(
         after_trace - start, after_lower - after_trace, end - after_lower
     )
-    return lambda: jax.block_until_ready(compiled(*args))
+    return lambda: compiled(*args)
 
 
 def _plain(tree: Any) -> Any:

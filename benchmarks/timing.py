@@ -3,6 +3,9 @@
 Every round runs each way once, for about the same time, so that a machine that
 slows down or is shared slows them all alike; medians over the rounds leave out
 what remains.  Where the rounds still disagree, more are taken.
+
+A call either waits for its result, or is only started (on a GPU); then the calls of
+a round follow each other as a program's do, and only the last one is waited for.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ NOISY = 0.15  # the middle half of the rounds spreads over this much of the medi
 EXTRA_TURNS = 2
 
 Run = Callable[[], object]
+Wait = Callable[[object], object]  # for what a run has started
 
 
 @dataclass(frozen=True)
@@ -34,10 +38,13 @@ class Timing:
         return self.spread > NOISY
 
 
-def in_turns(runs: dict[str, Run], seconds: float) -> dict[str, Timing]:
+def in_turns(
+    runs: dict[str, Run], seconds: float, wait: Wait = lambda _: None
+) -> dict[str, Timing]:
     """The time of each run, measured for about `seconds` each."""
-    calls = {name: _calls_in(run, seconds / ROUNDS) for name, run in runs.items()}
-    slowest = max(_batch(run, calls[name]) * calls[name] for name, run in runs.items())
+    each = seconds / ROUNDS
+    calls = {name: _calls_in(run, each, wait) for name, run in runs.items()}
+    slowest = max(_batch(run, n := calls[k], wait) * n for k, run in runs.items())
     fewest = SLOW_ROUNDS if slowest > SLOW else FEWEST_ROUNDS
     rounds = round(min(ROUNDS, max(fewest, seconds / slowest)))
     samples: dict[str, list[float]] = {name: [] for name in runs}
@@ -47,7 +54,7 @@ def in_turns(runs: dict[str, Run], seconds: float) -> dict[str, Timing]:
         for _ in range(1 if slowest > SLOW else 1 + EXTRA_TURNS):
             for _ in range(rounds):
                 for name, run in runs.items():
-                    samples[name].append(_batch(run, calls[name]))
+                    samples[name].append(_batch(run, calls[name], wait))
             timings = {name: _timing(taken) for name, taken in samples.items()}
             if not any(timing.noisy for timing in timings.values()):
                 break
@@ -56,20 +63,21 @@ def in_turns(runs: dict[str, Run], seconds: float) -> dict[str, Timing]:
     return timings
 
 
-def _calls_in(run: Run, seconds: float) -> int:
+def _calls_in(run: Run, seconds: float, wait: Wait) -> int:
     """How many calls fill that time; doubles as the warm-up."""
-    run()
+    wait(run())
     calls = 1
-    while (taken := _batch(run, calls) * calls) < seconds / 2:
+    while (taken := _batch(run, calls, wait) * calls) < seconds / 2:
         calls = max(2 * calls, round(calls * 0.75 * seconds / max(taken, 1e-9)))
     return calls
 
 
-def _batch(run: Run, calls: int) -> float:
+def _batch(run: Run, calls: int, wait: Wait) -> float:
     """Seconds of one call, over that many."""
     start = time.perf_counter()
-    for _ in range(calls):
+    for _ in range(calls - 1):
         run()
+    wait(run())
     return (time.perf_counter() - start) / calls
 
 

@@ -7,6 +7,7 @@ is timed has PyTorch's defaults, by which cuDNN may use TF32, as XLA may by JAX'
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
@@ -22,8 +23,8 @@ def version(
     sizes: tuple[int, ...],
     inputs: list[np.ndarray],
     outputs: list[np.ndarray],
-) -> Callable[[], None] | None:
-    """A call of cuDNN's version of `name` that waits for the GPU, if there is one."""
+) -> Callable[[], object] | None:
+    """A call that starts cuDNN's version of `name`, if there is one."""
     cell, _, kind = name.partition("_")
     if cell not in CELLS or not find_spec("torch"):
         return None
@@ -37,12 +38,13 @@ def version(
     for output, result in zip(outputs, compute(), strict=True):
         output[...] = result.detach().cpu().numpy()
     torch.backends.cudnn.allow_tf32 = allowed
+    return compute
 
-    def call() -> None:
-        compute()
+
+def wait() -> None:
+    """For all that PyTorch has started on the GPU."""
+    if torch := sys.modules.get("torch"):
         torch.cuda.synchronize()
-
-    return call
 
 
 def _network(torch: Any, cell: str, inputs: list[np.ndarray]) -> tuple[Any, ...]:

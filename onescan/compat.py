@@ -66,6 +66,30 @@ def mark_of(ctx: Any) -> str | None:
     return metadata.get(MARK)
 
 
+def undo_point(ctx: Any) -> Callable[[], None]:
+    """A function that takes the program under construction back to what it is now.
+
+    What was built of a rule that failed may be half a function, which no compiler
+    accepts, and JAX's caches may point to it.
+    """
+    module = ctx.module_context
+    caches = module.lowering_cache, module.cached_primitive_lowerings
+    before = [dict(cache) for cache in caches]
+    block = ir.InsertionPoint.current.block
+    here, functions = len(block.operations), len(module.module.body.operations)
+
+    def undo() -> None:
+        for op in reversed(list(block.operations)[here:]):
+            op.operation.erase()
+        for op in list(module.module.body.operations)[functions:]:
+            module.symbol_table.erase(op)
+        for cache, kept in zip(caches, before, strict=True):
+            cache.clear()
+            cache.update(kept)
+
+    return undo
+
+
 def jit_disabled() -> bool:
     """Whether `jax.disable_jit` is in force here."""
     return bool(_config.disable_jit.value)

@@ -48,6 +48,7 @@ def lower_scan(ctx: Any, *args: Any, **params: Any) -> Sequence[Any]:
     loop = compat.loop_of(params)
     start = time.perf_counter()
     results = passed = None
+    undo = compat.undo_point(ctx)
     try:
         with _types_of(loop), switches.using(**changes):
             outcome = _outcome(ctx, loop)
@@ -61,6 +62,7 @@ def lower_scan(ctx: Any, *args: Any, **params: Any) -> Sequence[Any]:
     except EngineError:  # a loop inside this one, in strict mode
         raise
     except Exception as error:
+        undo()
         reason = f"the engine failed inside ({type(error).__name__}: {error})"
         outcome = Failed(reason, error=error)
     seconds = time.perf_counter() - start

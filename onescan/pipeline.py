@@ -141,16 +141,22 @@ def native(platform: str, loop: Loop) -> Callable[..., Sequence[Any]]:
 
 
 def planned_on_gpu(loop: Loop, chip: Chip) -> tuple[Plan, gpu.Kernel]:
-    """A plan and its kernel; with fewer lanes for a block, until they fit."""
+    """A plan and its kernel.
+
+    A lane whose values are too many for a thread has a block; a block whose lanes
+    have too many, fewer of them, until they fit.
+    """
     plan = choose_on_gpu(loop, chip)
     while True:
         try:
             return plan, gpu_kernel_of(plan, chip)
         except TooLarge:
+            assert plan.grid is not None
             rows = prod(lane.extent for lane in plan.lanes)
-            if rows == 1:
+            if plan.grid.together and rows == 1:
                 raise
-            plan = choose_on_gpu(loop, chip, rows * 3 // 4)
+            most = {"rows": rows * 3 // 4} if plan.grid.together else {}
+            plan = choose_on_gpu(loop, chip, alone=False, **most)
 
 
 def gpu_kernel_of(plan: Plan, chip: Chip) -> gpu.Kernel:

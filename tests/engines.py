@@ -27,7 +27,8 @@ INTS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"
 @contextmanager
 def kernels_alone() -> Iterator[None]:
     """Double precision, and no pass that moves work out of the kernel."""
-    with jax.enable_x64(True), mock.patch.object(pipeline, "PASSES", ()):
+    none = mock.patch.multiple(pipeline, PASSES=(), WIDE_PASSES=())
+    with jax.enable_x64(True), none:
         yield
 
 

@@ -132,8 +132,8 @@ def test_no_teams_before_there_were_clusters() -> None:
     [
         (0, 0, 32),
         (0, 100_000, 256),
-        (6400, 0, 32),
-        (6401, 0, 64),
+        (6336, 0, 32),
+        (6337, 0, 64),
         (49_152, 0, 256),  # a GRU of 128
         (65_536, 0, 512),  # an LSTM of 128: more than registers hold
         (100, 24 * 128, 128),
@@ -235,11 +235,13 @@ def test_large_work_is_left() -> None:
     )
 
 
-def test_too_much_for_a_thread_is_left() -> None:
-    assert reason(*flips(17, 64)) == (
-        "one step holds 25 KiB of values for each lane, more than the threads of a GPU "
-        "can keep"
-    )
+def test_too_much_for_a_thread_is_for_a_block() -> None:
+    plan, _ = only_plan(flips(2, 64))
+    assert plan.grid is not None
+    assert not plan.grid.together
+    *_, (plan, _) = plans_of(*flips(17, 64))
+    assert plan.grid is not None
+    assert plan.grid.together
 
 
 def test_too_much_for_a_block_is_left() -> None:

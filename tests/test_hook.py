@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
 import onescan
@@ -151,6 +152,24 @@ def test_an_engine_that_breaks_half_way_leaves_no_trace(monkeypatch):
 
     monkeypatch.setattr(hook, "compile_loop", lambda loop, platform: Native(lower))
     with pytest.warns(onescan.EngineWarning, match="RuntimeError: half way"):
+        assert_as_stock(jax.jit(program), XS)
+
+
+def test_an_engine_that_breaks_inside_a_function_leaves_no_half_of_it(monkeypatch):
+    broken = Primitive("broken")
+    broken.def_abstract_eval(lambda x: x)
+
+    def break_down(ctx, x):
+        raise RuntimeError("inside a function")
+
+    mlir.register_lowering(broken, break_down)
+
+    def lower(ctx, *args):
+        called = jax.jit(lambda x: broken.bind(jnp.sin(x)))
+        return mlir.lower_fun(lambda *xs: [called(x) for x in xs])(ctx, *args)
+
+    monkeypatch.setattr(hook, "compile_loop", lambda loop, platform: Native(lower))
+    with pytest.warns(onescan.EngineWarning, match="inside a function"):
         assert_as_stock(jax.jit(program), XS)
 
 

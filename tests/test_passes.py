@@ -83,12 +83,13 @@ def test_hoist_leaves_numbers_that_the_compiler_knows():
     assert hoist(loop) is None
 
 
-def test_hoist_draws_the_random_bits_of_all_steps_at_once():
+@pytest.mark.parametrize(("draws", "steps"), [("few", 64), ("all", 6)])
+def test_hoist_draws_the_random_bits_of_all_steps_at_once(draws, steps):
     def step(h, key):
         return h * 0.5 + jax.random.normal(key), None
 
-    loop, args = loop_of(step, 0.0, jax.random.split(jax.random.key(0), 6))
-    splits = splits_of(loop, hoist)
+    loop, args = loop_of(step, 0.0, jax.random.split(jax.random.key(0), steps))
+    splits = splits_of(loop, partial(hoist, draws=draws))
     assert "threefry2x32" in str(loop.body)
     assert "threefry2x32" not in str(core_of(splits).body)
     assert_same(loop, splits, args)

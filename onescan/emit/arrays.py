@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from math import gcd, prod
 from typing import Any
 
 import numpy as np
@@ -74,6 +75,27 @@ def scale(b: ty.Builder, x: Index, factor: int) -> Index:
 
 def _is_vector(x: Index) -> bool:
     return isinstance(getattr(x, "type", None), ir.VectorType)
+
+
+DEEPEST = 8
+
+
+def divisor(index: Index, depth: int = DEEPEST) -> int:
+    """A number that surely divides an index; 0 if that is 0."""
+    if isinstance(index, int):
+        return index
+    if isinstance(index, ir.Constant) and isinstance(index.constant, int):
+        return index.constant
+    if not isinstance(index, ir.Instruction) or not depth:
+        return 1
+    known = [divisor(x, depth - 1) for x in index.operands if x.type == index.type]
+    if index.opname in ("add", "sub") or (index.opname == "select" and len(known) == 2):
+        return gcd(*known)
+    if index.opname == "mul":
+        return prod(known)
+    if index.opname == "zext":
+        return divisor(index.operands[0], depth - 1)
+    return 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,9 +169,7 @@ class Memory:
 
     def _alignment(self, position: Index) -> int:
         size = self.dtype.itemsize
-        if isinstance(position, int) and (position * size) % self.align == 0:
-            return max(size, self.align)
-        return size
+        return max(size, gcd(divisor(position) * size, self.align))
 
     def _number(self, index: tuple[Index, ...]) -> int | None:
         """Which number of each lane a vector index asks for, if that is known."""

@@ -92,8 +92,9 @@ class _Weights:
     """A product with an operand that is the same in every step.
 
     Each thread has some columns of it, and of those one part of the terms; a warp has
-    one part, so that its threads read the same numbers of the other operand.  What
-    the parts add up to is left to who pulls the result.
+    one part, so that its threads read the same numbers of the other operand.  Where
+    that leaves threads over, they divide the rows.  What the parts add up to is left
+    to who pulls the result.
     """
 
     def __init__(
@@ -116,15 +117,27 @@ class _Weights:
         options = [n for n in options if n * TOGETHER <= self.terms or n == 1]
         self.parts = min(options, key=self._cost)
         self.chunks = self._chunks(self.parts)
+        self.teams = self._row_teams()
 
     def _chunks(self, parts: int) -> int:
         """Groups of terms that one thread has of each of its columns."""
         return -(-self.terms // (TOGETHER * parts))
 
+    @property
+    def own_columns(self) -> int:
+        """Columns of this block."""
+        return self.columns // self.e.team if self.out else self.columns
+
     def _mine(self, parts: int) -> int:
         """Columns of one thread."""
-        columns = self.columns // self.e.team if self.out else self.columns
-        return -(-columns * parts // self.threads)
+        return -(-self.own_columns * parts // self.threads)
+
+    def _row_teams(self) -> int:
+        """Into how many shares the rows are divided."""
+        over = self.threads // self.parts // self.own_columns
+        return next(
+            n for n in (32, 16, 8, 4, 2, 1) if n <= max(over, 1) and self.rows % n == 0
+        )
 
     def _cost(self, parts: int) -> tuple[int, int]:
         """Registers, then loads of the other operand and of what parts give."""
@@ -152,7 +165,7 @@ class _Weights:
             memory = e.at_home(memory)
         self.sums = memory
         with e.phase():
-            whole, left = divmod(self.rows, ROWS)
+            whole, left = divmod(self.rows // self.teams, ROWS)
             repeat(e, whole, lambda k: self._some(scale(e.b, k, ROWS), ROWS, weights))
             if left:
                 self._some(whole * ROWS, left, weights)
@@ -161,19 +174,23 @@ class _Weights:
     def _place(self) -> None:
         """Which columns and terms this thread has."""
         e, b = self.e, self.e.b
-        self.groups = self.threads // self.parts
-        size = ir.Constant(ty.I32, self.groups)
+        groups = self.threads // self.parts // self.teams
+        size = ir.Constant(ty.I32, groups)
         thread = b.trunc(self.thread, ty.I32)
-        self.part = b.zext(b.udiv(thread, size), ty.I64)
+        team = b.udiv(thread, size)
         group = b.zext(b.urem(thread, size), ty.I64)
+        teams = ir.Constant(ty.I32, self.teams)
+        self.part = b.zext(b.udiv(team, teams), ty.I64)
+        rows = ir.Constant(ty.I64, self.rows // self.teams)
+        self.first_row = b.mul(b.zext(b.urem(team, teams), ty.I64), rows)
         length = ir.Constant(ty.I64, self.chunks * TOGETHER)
         self.first = b.mul(self.part, length)
         self.mine = []
-        columns = self.columns // e.team if self.out else self.columns
+        columns = self.own_columns
         last = ir.Constant(ty.I64, columns - 1)
         for j in range(self._mine(self.parts)):
-            column: Any = b.add(group, ir.Constant(ty.I64, j * self.groups))
-            if (j + 1) * self.groups > columns:  # again the last one
+            column: Any = b.add(group, ir.Constant(ty.I64, j * groups))
+            if (j + 1) * groups > columns:  # again the last one
                 below = b.icmp_unsigned("<", column, last)
                 column = b.select(below, column, last)
             self.mine.append(e.position(column) if self.out else column)
@@ -231,6 +248,8 @@ class _Weights:
         b = self.e.b
         combine = KINDS["reduce_sum"][0]
         turns = TOGETHER if count * len(self.mine) < 4 else 1
+        if self.teams > 1:
+            first = add(b, self.first_row, first)
         rows = [add(b, first, k) for k in range(count)]
         totals: dict[Any, ty.Value] = {}
         for chunk in range(self.chunks):

@@ -27,7 +27,8 @@ LARGEST = 4096
 
 
 class TooLarge(LeaveToXla):
-    """A block does not hold the values of its lanes; it might of fewer."""
+    """A thread does not hold the values of its lane, where a block might, or a block
+    not those of its lanes, where it might hold those of fewer."""
 
 
 class ThreadEmitter(Emitter):
@@ -78,7 +79,7 @@ def _alone(plan: Plan, tile: ir.Function) -> int:
     e = ThreadEmitter(plan, tile)
     ThreadTile(e).emit()
     if e.stack_bytes > LARGEST:
-        raise LeaveToXla(
+        raise TooLarge(
             f"one step holds {e.stack_bytes // 1024} KiB of values for each lane, more "
             "than the threads of a GPU can keep"
         )

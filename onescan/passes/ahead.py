@@ -19,7 +19,7 @@ reads the value that each of them has at the beginning of its own step.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from jax import lax
@@ -50,7 +50,7 @@ from onescan.passes.worth import (
 def ahead(loop: Loop, draws: Draws = "few") -> Split | None:
     """Run carries ahead whose values free heavy work."""
     parts = parts_of(loop)
-    first, freed = _first(parts, draws)
+    first, freed = _first(parts, lambda eqn: is_draw(eqn, draws, loop.length))
     if not freed:
         return None
     others = [i for i in range(len(parts.carry)) if i not in first]
@@ -85,7 +85,9 @@ def ahead(loop: Loop, draws: Draws = "few") -> Split | None:
     )
 
 
-def _first(parts: Parts, draws: Draws) -> tuple[set[int], list[JaxprEqn]]:
+def _first(
+    parts: Parts, draws: Callable[[JaxprEqn], bool]
+) -> tuple[set[int], list[JaxprEqn]]:
     """The places of the carries to run ahead, and the work that this frees."""
     place = {v: i for i, v in enumerate(parts.carry)}
     needs: dict[Any, frozenset[int]] = {v: frozenset((i,)) for v, i in place.items()}
@@ -97,7 +99,7 @@ def _first(parts: Parts, draws: Draws) -> tuple[set[int], list[JaxprEqn]]:
     first: set[int] = set()
     found: list[JaxprEqn] = []
     for eqn in parts.eqns:
-        drawn = is_draw(eqn, draws)
+        drawn = draws(eqn)
         if not drawn and not is_heavy(eqn):
             continue
         wanted = set().union(*(closed[i] for i in needs[eqn.outvars[0]]))

@@ -22,7 +22,7 @@ for a divisor that it knows than for one that it is given.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from jax.extend.core import JaxprEqn, Var
@@ -56,7 +56,7 @@ def hoist(loop: Loop, draws: Draws = "few") -> Split | None:
     """
     parts = parts_of(loop)
     kinds = kinds_of(parts)
-    drawn = _drawn(parts.eqns, kinds, draws)
+    drawn = _drawn(parts.eqns, kinds, lambda eqn: is_draw(eqn, draws, loop.length))
     leaves = (eqn for eqn in parts.eqns if _leaves(eqn, kinds))
     outside = {v for eqn in leaves for v in eqn.outvars} | drawn
     outside -= _numbers(parts.eqns)
@@ -85,7 +85,7 @@ def hoist(loop: Loop, draws: Draws = "few") -> Split | None:
     inside = set(map(id, kept))
     gone = [eqn for eqn in parts.eqns if id(eqn) not in inside and operations(eqn)]
     free = [e for e in gone if kinds[e.outvars[0]] == "free"]
-    heavy = [e for e in free if is_heavy(e) or is_draw(e, "all")]
+    heavy = [e for e in free if is_heavy(e) or is_draw(e)]
     fixed = [e for e in gone if kinds[e.outvars[0]] == "fixed"]
     return Split(
         name="hoist",
@@ -105,7 +105,11 @@ def _leaves(eqn: JaxprEqn, kinds: dict[Var, Kind]) -> bool:
     return kind == "free" and is_heavy(eqn)
 
 
-def _drawn(eqns: Sequence[JaxprEqn], kinds: dict[Var, Kind], draws: Draws) -> set[Var]:
+def _drawn(
+    eqns: Sequence[JaxprEqn],
+    kinds: dict[Var, Kind],
+    draws: Callable[[JaxprEqn], bool],
+) -> set[Var]:
     """Random bits that need no carry, and what is made of them and is no larger."""
     found: set[Any] = set()
     for eqn in eqns:
@@ -115,7 +119,7 @@ def _drawn(eqns: Sequence[JaxprEqn], kinds: dict[Var, Kind], draws: Draws) -> se
         follows = not found.isdisjoint(inputs)
         read = [v for v in inputs if kinds[v] == "free"]
         smaller = elements(eqn.outvars) <= elements(read)
-        if is_draw(eqn, draws) or (follows and smaller):
+        if draws(eqn) or (follows and smaller):
             found.update(eqn.outvars)
     return found
 

@@ -45,7 +45,7 @@ def sink(loop: Loop, draws: bool = False) -> Split | None:
     parts = parts_of(loop)
 
     def is_worth_it(eqn: JaxprEqn) -> bool:
-        return is_heavy(eqn) or (draws and is_draw(eqn, "all"))
+        return is_heavy(eqn) or (draws and is_draw(eqn))
 
     sunk = _sunk(parts, is_worth_it)
     if not sunk:

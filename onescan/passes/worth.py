@@ -32,15 +32,18 @@ BUSY = 32
 #: numbers drawn in one step from which they fill the vectors of a CPU by themselves:
 #: its kernels then draw them as fast in the loop as anything could outside
 FILLS_A_VECTOR = 16
+#: steps from which few draws of each fill a vector, when one of `ROWS` rows has them
+FILLED_BY_STEPS = 64
 #: which draws of random bits do better for all steps at once
 Draws = Literal["few", "all"]
 
 #: platforms with far more threads than a loop may have lanes
 PARALLEL_DEVICES = frozenset(("cuda",))
 #: steps from which a linear recurrence is worth solving in chunks, and lanes up to
-#: which it is: on an H200, 8192 steps of 1 to 1024 lanes take half the time in chunks,
-#: 2048 steps or 4096 lanes take longer
-LONG = 6000
+#: which it is: on an H200, 4096 steps of 1 to 1024 lanes take half the time in chunks,
+#: though their ten to twenty kernels take as long to launch as one does to run; 2048
+#: steps or 4096 lanes take longer
+LONG = 4096
 FEW_LANES = 1024
 
 #: primitives that JAX gives to a library, batched as well as one by one
@@ -82,10 +85,12 @@ def is_heavy(eqn: JaxprEqn) -> bool:
     return eqn.primitive.name in LIBRARY
 
 
-def is_draw(eqn: JaxprEqn, draws: Draws) -> bool:
+def is_draw(eqn: JaxprEqn, draws: Draws = "all", steps: int = 0) -> bool:
     """Whether an equation draws random bits that do better for all steps at once."""
-    few = draws == "all" or elements(eqn.outvars[:1]) < FILLS_A_VECTOR
-    return eqn.primitive.name == "threefry2x32" and few
+    if eqn.primitive.name != "threefry2x32":
+        return False
+    few = elements(eqn.outvars[:1]) < FILLS_A_VECTOR and steps >= FILLED_BY_STEPS
+    return few or draws == "all"
 
 
 def keeps_busy(eqn: JaxprEqn) -> bool:

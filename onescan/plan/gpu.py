@@ -29,7 +29,7 @@ MOST = 256
 #: more than fill the chip, and numbers that its widest value may have
 ALONE, ALONE_OF_MANY, WIDEST = 1200, 3000, 64
 #: threads that a block can have, and the weights each of them can keep
-SIZES = {32: 200, 64: 200, 128: 200, 256: 200, 384: 130, 512: 88, 768: 45, 1024: 24}
+SIZES = {32: 198, 64: 198, 128: 198, 256: 198, 384: 114, 512: 72, 768: 29, 1024: 8}
 #: the compute capability from which blocks can work together, and how many times the
 #: weights that registers hold one block may have: shared memory holds some too
 CLUSTERS, SPILLED = 90, 1.5
@@ -61,13 +61,16 @@ class Chip:
         return SHARED.get(self.capability, 99) << 10
 
 
-def choose(loop: Loop, chip: Chip, rows: int = ROWS) -> Plan:
-    """Lay a loop over the chip, with at most so many lanes for a block."""
+def choose(loop: Loop, chip: Chip, rows: int = ROWS, alone: bool = True) -> Plan:
+    """Lay a loop over the chip, with at most so many lanes for a block.
+
+    A thread has a lane for itself where a step is short, unless not even `alone`.
+    """
     axes = merged(lane_axes(loop), loop)
     # the axis that lies innermost in most values is the one neighbours differ in
     axes = sorted(axes, key=lambda axis: _innermost(axis, loop))
     works = list(work_of(loop.body.jaxpr))
-    if _is_short(loop, works, axes, chip):
+    if alone and _is_short(loop, works, axes, chip):
         return _thread_plan(loop, axes, chip)
     return _block_plan(loop, works, axes, chip, rows)
 

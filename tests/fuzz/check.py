@@ -7,10 +7,11 @@ takes the time.  The oracles are stock `jax.lax.scan` and the plain Python loop 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Literal
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -134,14 +135,9 @@ def _body(batch: Batch, program: Program, consts: Any) -> Callable[..., Any]:
     return jax.vmap(body) if batch.mode == "vmap" else body
 
 
-@contextmanager
-def _passes(on: bool) -> Iterator[None]:
-    kept = pipeline.PASSES
-    pipeline.PASSES = kept if on else ()
-    try:
-        yield
-    finally:
-        pipeline.PASSES = kept
+def _passes(on: bool) -> AbstractContextManager[Any]:
+    none = mock.patch.multiple(pipeline, PASSES=(), WIDE_PASSES=())
+    return nullcontext() if on else none
 
 
 def failures(batch: Batch, plainly: bool = True) -> dict[int, str]:
