@@ -37,6 +37,8 @@ from rich.text import Text
 from table import compare_table, geometric_mean, list_table, result_line, results_table
 
 import onescan
+from onescan import pipeline
+from onescan.loop import LeaveToXla, Loop
 
 CASES: list[Case] = [
     case for family in (maps, ode, rl, filters, carries, rnn) for case in family.CASES
@@ -49,6 +51,7 @@ examples:
   python benchmarks/run.py --quick                rough numbers, stock's unroll 1 only
   python benchmarks/run.py --gpu                  the loops and sizes for a GPU
   python benchmarks/run.py --compare old.json     run, then before and after
+  python benchmarks/run.py --passes off           kernels without the loop passes
   python benchmarks/run.py --compare old.json new.json
 """
 
@@ -82,6 +85,7 @@ def main() -> int:
     if options.quick:
         plan = replace(plan, unrolls=(), seconds=0.1)
     jax.config.update("jax_enable_compilation_cache", False)
+    _set_passes(options.passes)
     results = _run(cases, plan, options.out, console)
     if not results:
         return 130
@@ -90,6 +94,18 @@ def main() -> int:
     if before is not None:
         console.print(compare_table(before, [r.to_dict() for r in results]))
     return _verdict(results, console)
+
+
+def _set_passes(choice: str) -> None:
+    """Take the loop passes or the kernels out of onescan, to see what each is worth."""
+    if choice == "off":
+        pipeline.PASSES = pipeline.WIDE_PASSES = pipeline.PARALLEL_PASSES = ()
+    elif choice == "alone":
+
+        def none(platform: str, loop: Loop) -> Any:
+            raise LeaveToXla("the benchmark is of the passes alone")
+
+        pipeline.native = none
 
 
 def _run(cases: list[Case], plan: Plan, out: Path, console: Console) -> list[Result]:
@@ -241,6 +257,12 @@ def _parser() -> argparse.ArgumentParser:
         choices=("auto", "native"),
         default="auto",
         help="native: a loop that onescan leaves to XLA is not timed (default: auto)",
+    )
+    add(
+        "--passes",
+        choices=("on", "off", "alone"),
+        default="on",
+        help="off: nothing leaves the loops; alone: XLA runs what the passes leave",
     )
     add("--out", type=Path, default=Path("out"), help="where to write (default: out)")
     add(
