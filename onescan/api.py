@@ -74,7 +74,7 @@ def scan(
         return reference.scan(f, init, xs, steps)  # JAX refuses this one combination
     call = Call(f)
     try:
-        with call, compat.marked():
+        with call, compat.marked(init, xs):
             return jax.lax.scan(body_of(f), init, xs, steps, reverse, unroll)
     except (TypeError, ValueError):
         forget(f)

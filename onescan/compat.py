@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 from jax._src import config as _config
 from jax._src import core as _core
 from jax._src import source_info_util, traceback_util
+from jax._src.interpreters import batching as _batching
 from jax._src.interpreters import mlir as _mlir
 from jax._src.lax import lax as _lax
 from jax._src.random import prng as _prng
@@ -23,6 +25,7 @@ from jax.experimental.xla_metadata import set_xla_metadata
 from jax.extend.core.primitives import scan_p
 from jax.interpreters import mlir
 from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import stablehlo
 
 from onescan.loop import Loop
 
@@ -50,9 +53,30 @@ def hide_frames(folder: Path) -> None:
     traceback_util.register_exclusion(str(folder))
 
 
-def marked(*, inner: bool = False) -> Any:
-    """A context in which every scan is marked as ours, or as part of one of ours."""
-    return set_xla_metadata(**{MARK: INNER if inner else "1"})
+def marked(init: Any = (), xs: Any = (), *, inner: bool = False) -> Any:
+    """A context in which every scan is marked as ours, or as part of one of ours.
+
+    Where `jax.vmap` has its batch in front of all xs, and so in front of time, the mark
+    of a loop says how many dimensions its carry and its xs have without it.
+    """
+    if inner:
+        return set_xla_metadata(**{MARK: INNER})
+    inits, stacks = jax.tree.leaves(init), jax.tree.leaves(xs)
+    deciding = [x for x in stacks if _batches(x)] or inits
+    batches = [dim for x in deciding for dim in _batches(x)]
+    ranks = [*map(np.ndim, inits), *(np.ndim(x) - 1 for x in stacks)]
+    known = ranks if batches and not any(batches) else []
+    return set_xla_metadata(**{MARK: ",".join(map(str, [1, *known]))})
+
+
+def _batches(x: Any) -> list[Any]:
+    """The dimensions along which `jax.vmap` holds batches of a value, each seen with
+    those before it taken away."""
+    found = []
+    while isinstance(x, _batching.BatchTracer):
+        found += [x.batch_dim] if x.batch_dim is not None else []
+        x = x.val
+    return found
 
 
 def unmarked() -> Any:
@@ -88,6 +112,21 @@ def undo_point(ctx: Any) -> Callable[[], None]:
             cache.update(kept)
 
     return undo
+
+
+def added_axes(mark: str | None, params: dict[str, Any]) -> int:
+    """How many axes `jax.vmap` put in front of a loop's values, and in front of time.
+
+    0 where that is not known, and in loops that are not just batches of the marked one,
+    such as gradients: JAX keeps the names of the arguments in batches only.
+    """
+    if mark in (None, INNER) or params["jaxpr"].jaxpr.debug_info.arg_names is None:
+        return 0
+    loop, before = loop_of(params), [int(rank) for rank in mark.split(",")[1:]]
+    now = [len(aval.shape) for aval in (*loop.carry_avals, *loop.x_avals)]
+    if len(before) != len(now):
+        return 0
+    return max([0, *(n - b for n, b in zip(now, before, strict=True))])
 
 
 def jit_disabled() -> bool:
@@ -193,6 +232,16 @@ def physical(aval: Any) -> Any:
 def stacked(aval: Any, length: int) -> Any:
     """The type of `length` values of this type, with time as first dimension."""
     return _core.unmapped_aval(length, 0, aval)
+
+
+def array_type(shape: Sequence[int], dtype: Any) -> Any:
+    """The type of an array."""
+    return _core.ShapedArray(tuple(shape), dtype)
+
+
+def transposed(value: Any, order: Sequence[int]) -> Any:
+    """A value of the program being lowered, with its dimensions in another order."""
+    return stablehlo.transpose(value, ir.DenseI64ArrayAttr.get(list(order)))
 
 
 def scalar_aval(dtype: Any) -> Any:

@@ -46,6 +46,7 @@ def lower_scan(ctx: Any, *args: Any, **params: Any) -> Sequence[Any]:
         return compat.stock_rule(ctx, *args, **params)
 
     loop = compat.loop_of(params)
+    loop = loop.replace(added_axes=compat.added_axes(mark, params))
     start = time.perf_counter()
     results = passed = None
     undo = compat.undo_point(ctx)

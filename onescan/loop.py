@@ -29,6 +29,7 @@ class Loop:
     unroll: int
     name: str  # the user's body function
     source: str  # "file.py:12", where that function is defined
+    added_axes: int = 0  # in front of a step's values, by `jax.vmap`, where known
 
     @property
     def const_avals(self) -> list[Any]:

@@ -43,6 +43,7 @@ from onescan.plan.plan import Plan
 from onescan.plan.profit import require_profit
 from onescan.runtime import compiler, gpu
 from onescan.runtime.cpu import Kernel, lowering, register
+from onescan.runtime.moved import Orders, moved
 from onescan.surround import Engine, Lower, chunk_of, results_of, stock, surrounded
 
 
@@ -221,14 +222,28 @@ mlir.register_lowering(product_p, lower_product, platform="cpu")
 
 def call_of(plan: Plan, target: str) -> Callable[..., Sequence[Any]]:
     """How the program calls a registered kernel, in the layouts it wants."""
-    return lowering(target, *_layouts(plan))
+    return moved(lowering(target, *_layouts(plan)), *_orders(plan))
 
 
 def _layouts(plan: Plan) -> tuple[list[Any], list[Any]]:
     """Orders of dimensions, minor to major, of the operands and of the results."""
     count = len(plan.loop.body.in_avals)
-    layouts = [order[::-1] for order in plan.layouts]
+    layouts: list[Any] = [order[::-1] for order in plan.layouts]
+    for i in plan.apart:  # these come in the kernel's own order
+        layouts[i] = None
     return layouts[:count], layouts[count:]
+
+
+def _orders(plan: Plan) -> tuple[Orders, Orders]:
+    """Of the operands and of the results, what the program has to turn."""
+    loop = plan.loop
+    count = len(loop.body.in_avals)
+    types = [*loop.body.in_avals, *loop.body.out_avals]
+    orders = {
+        i: (compat.stacked(types[i], loop.length), plan.layouts[i]) for i in plan.apart
+    }
+    operands = {i: order for i, order in orders.items() if i < count}
+    return operands, {i - count: o for i, o in orders.items() if i >= count}
 
 
 @cache

@@ -167,6 +167,10 @@ class Memory:
             size *= n
         return True
 
+    def address(self, b: ty.Builder, position: Index) -> ty.Value:
+        """Where a number stands, counted in numbers from the offset."""
+        return self._address(b, add(b, self.offset, position))
+
     def _alignment(self, position: Index) -> int:
         size = self.dtype.itemsize
         return max(size, gcd(divisor(position) * size, self.align))

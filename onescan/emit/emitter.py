@@ -79,8 +79,8 @@ class Emitter:
     # loops
 
     @contextmanager
-    def loop(self, count: int, unroll: int = 0) -> Any:
-        """A loop whose index is an i64 from 0 up to `count`."""
+    def loop(self, count: int | ty.Value, unroll: int = 0) -> Any:
+        """A loop whose index is an i64 from 0 up to `count`, which is not 0."""
         b = self.b
         before = b.block
         head = self.function.append_basic_block("loop")
@@ -92,7 +92,8 @@ class Emitter:
         following = b.add(index, ir.Constant(ty.I64, 1))
         index.add_incoming(following, b.block)
         done = self.function.append_basic_block("done")
-        again = b.icmp_signed("<", following, ir.Constant(ty.I64, count))
+        end = ir.Constant(ty.I64, count) if isinstance(count, int) else count
+        again = b.icmp_signed("<", following, end)
         branch = b.cbranch(again, head, done)
         if unroll and self.plan.grid is None:
             branch.set_metadata("llvm.loop", self._unroll_hint(unroll))

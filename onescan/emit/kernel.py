@@ -27,6 +27,7 @@ from onescan.emit.body import literal
 from onescan.emit.control import emit_body, renew
 from onescan.emit.emitter import Emitter
 from onescan.emit.math.features import allow
+from onescan.emit.staged import Stage, chunks
 from onescan.loop import LeaveToXla
 from onescan.plan.parts import Part, parts
 from onescan.plan.plan import Lane, Plan
@@ -100,6 +101,8 @@ class Tile:
     """
 
     resident = RESIDENT
+    starts: dict[Any, ty.Value]  # of this tile along each lane axis
+    block: Index = 0  # the block being emitted
 
     def __init__(self, e: Emitter) -> None:
         self.e, self.plan = e, e.plan
@@ -114,10 +117,12 @@ class Tile:
         self.variables = [*jaxpr.invars, *self.carries, *ys]
         self.first_y = self.num_in + loop.num_carry
         self.common, self.laned = parts(e.plan)
+        self.stages = {i: Stage(e, self.variables[i]) for i in e.plan.apart}
+        self.chunk: Any = None  # the steps that the stages hold
 
     def emit(self) -> None:
         e = self.e
-        starts = _starts(e, self.number)
+        starts = self.starts = _starts(e, self.number)
         e.bases = dict(starts)
         cells = self._common_cells()
         vector = self.plan.vector
@@ -180,8 +185,31 @@ class Tile:
 
     def _over_time(self, one_step: OneStep) -> None:
         """Run every step."""
+        if self.stages:
+            self._by_chunks(one_step)
+            return
         with self.e.loop(self.loop.length, unroll=1) as step:
             one_step(step, {})
+
+    def _by_chunks(self, one_step: OneStep) -> None:
+        """Run every step, some at a time, between what moves their xs and ys."""
+        e, loop = self.e, self.loop
+        with chunks(e, loop.length, loop.reverse) as self.chunk:
+            for block, i, stage in self._stages(inwards=True):
+                stage.bring(block, self.chunk, self._memory(i))
+            with e.loop(self.chunk.count, unroll=1) as k:
+                one_step(e.b.add(self.chunk.begin, k), {})
+            for block, i, stage in self._stages(inwards=False):
+                with e.one_writer(stage.lanes):
+                    stage.take(block, self.chunk, self._memory(i))
+
+    def _stages(self, inwards: bool) -> Iterator[tuple[Index, int, Stage]]:
+        """Code for each block and each stage, of xs or of ys."""
+        found = [i for i in self.stages if (i < self.num_in) == inwards]
+        for block in self._blocks(self.starts) if found else ():
+            for i in found:
+                yield block, i, self.stages[i]
+        self.e.bases = dict(self.starts)
 
     def _time(self, step: ty.Value) -> ty.Value:
         """Where the xs and ys of a step stand."""
@@ -251,12 +279,14 @@ class Tile:
             return
         if vector.blocks == 1:
             e.bases = {**starts, vector: _inside(e, starts[vector], vector)}
+            self.block = 0
             yield 0
             return
         with e.loop(vector.blocks, unroll=1) as block:
             step = e.b.mul(block, ir.Constant(ty.I64, vector.extent))
             base = e.b.add(starts[vector], step)
             e.bases = {**starts, vector: _inside(e, base, vector)}
+            self.block = block
             yield block
 
     # a step
@@ -320,6 +350,8 @@ class Tile:
             if lane is not None:
                 offset = add(e.b, offset, scale(e.b, e.bases[lane], stride))
                 group = stride if lane.vector else group
+        if self._is_stacked(i) and strides[0] < group:  # staged.py moves these
+            group = 1
         # a group is whole: what lies beside a lane is not cut into tiles
         beside = [l for l, s in zip(lanes, strides, strict=True) if s < group]
         assert 0 in shape or not any(beside), "numbers of a lane in several tiles"
@@ -343,8 +375,11 @@ class Tile:
 
     def _slice(self, i: int, t: ty.Value) -> Array:
         """The part of a stacked buffer that belongs to step t."""
-        var = self.variables[i]
-        here = self._memory(i).within(self.e.b, t)
+        var, b = self.variables[i], self.e.b
+        if i in self.stages:
+            here = self.stages[i].at(self.block, self.chunk, t)
+        else:
+            here = self._memory(i).within(b, t)
         shape, lanes = self.plan.local_shape(var), self.plan.local_lanes(var)
         return self.e.stored(here, shape, lanes)
 

@@ -15,6 +15,7 @@ from typing import Any
 from jax.extend.core import Var
 
 from onescan.loop import Loop, nbytes
+from onescan.plan.apart import is_apart, lanes_first, may_be_apart
 from onescan.plan.lanes import lane_axes
 from onescan.plan.plan import Grid, Lane, Plan
 from onescan.plan.tiles import power_below, stacked, tile_shape
@@ -35,6 +36,8 @@ ALONE = 0.8
 
 #: vector operations that one element costs which XLA must move to another place
 TRANSPOSE = 2.0
+#: those that it costs a kernel to turn squares of such elements in registers
+TURN = 0.4
 #: numbers of a lane side by side up to which a kernel shuffles them in registers
 INTERLEAVED = 4
 #: a second lane axis with at most this many positions is not cut into tiles
@@ -82,6 +85,8 @@ def _cheapest(
 ) -> tuple[float, Merged | None]:
     """The least vector operations of a step, and the axis (or none) they lie along."""
     best, least = None, _inner_cost(works, axes, native, helpers)
+    apart = [v for v in stacked(loop) if may_be_apart(loop, v)]
+    least += TRANSPOSE * sum(prod(v.aval.shape) for v in apart)
     for axis in axes:
         cost = _lane_cost(loop, works, axis, native, helpers)
         if cost < least:
@@ -160,7 +165,9 @@ def _lane_cost(
         if axis.holds(var):
             beside = prod(var.aval.shape[axis.parts[-1][var][0] + 1 :])
             moves = 0.0 if beside == 1 else beside / native
-            if beside > INTERLEAVED:
+            if may_be_apart(loop, var):
+                moves = TURN
+            elif beside > INTERLEAVED:
                 moves = TRANSPOSE
             cost += moves * prod(var.aval.shape)
     return cost
@@ -318,6 +325,8 @@ def finished(
 def _layout(plan: Plan, var: Any, stacked: bool) -> tuple[int, ...]:
     """Dimensions of a buffer, outermost first: a vector lane lies innermost."""
     lanes = plan.local_lanes(var)
+    if stacked and is_apart(plan, var):
+        return lanes_first(plan, var)
     if _beside(plan, var) <= INTERLEAVED:
         return tuple(range(len(lanes) + stacked))
     order = sorted(

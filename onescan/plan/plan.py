@@ -62,6 +62,17 @@ class Plan:
         """The lane that vectors lie along, if they lie along a lane."""
         return next((lane for lane in self.lanes if lane.vector), None)
 
+    @property
+    def apart(self) -> list[int]:
+        """Stacked buffers, operands and then results, with time inside the lanes."""
+        loop = self.loop
+        fixed, count = loop.num_consts + loop.num_carry, len(loop.body.in_avals)
+        return [
+            i
+            for i, order in enumerate(self.layouts)
+            if (fixed <= i < count or i >= count + loop.num_carry) and order[0] != 0
+        ]
+
     def is_laned(self, var: Any) -> bool:
         """Whether a value differs from one vector lane to the next."""
         return self.vector is not None and self.vector in self.local_lanes(var)

@@ -18,6 +18,7 @@ from typing import Any
 from jax.extend.core import Var
 
 from onescan.loop import Loop
+from onescan.plan.apart import may_be_apart
 from onescan.plan.work import work_of
 
 #: numbers that the lanes of a vector may hold at once, in SIMD registers: more than
@@ -33,6 +34,9 @@ ENOUGH_VECTORS = 8
 #: bytes of carry that a row may hold, and of its longest row of xs or ys
 ROW_CARRY = 24 << 10
 ROW_BYTES = 4 << 10
+#: lanes of a row whose xs or ys lie apart: the memory of each is a page of its own, and
+#: processors look ahead in some 32 of them; with work that lanes share, more
+APART, APART_SHARED = 32, 128
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,8 @@ def tile_shape(
         width = native * multiple
         most = min(vectors // multiple, ROW_CARRY // max(carry, 1) // width)
         return Shape(width, _even(-(-size // width), most, threads))
-    multiple = power_below(min(4, most))
+    apart = any(laned(v) and may_be_apart(loop, v) for v in stacked(loop))
+    multiple = power_below(min(2 if apart else 4, most))
     if size <= native * multiple * threads or (size <= native * multiple):
         multiple = power_below(min(multiple, max(1, size // (native * threads))))
     width = native * multiple
@@ -71,6 +76,8 @@ def tile_shape(
     streams = [v for v in stacked(loop) if laned(v)]
     widest = max((_bytes(v, size) for v in streams), default=4)
     row = min(ROW_CARRY // max(carry, 1), ROW_BYTES // max(widest, 1))
+    if apart:
+        row = min(row, APART_SHARED if shared else APART)
     blocks = max(1, min(-(-vectors // threads), row // width))
     return Shape(width, blocks)
 

@@ -40,6 +40,7 @@ class Batch:
     reverse: bool
     lanes: int
     passes: bool
+    lanes_first: bool = False  # outside of a vmapped loop, in front of time
 
     def replace(self, **changes: Any) -> Batch:
         return replace(self, **changes)
@@ -57,6 +58,7 @@ def random_batch(seed: int, size: int) -> Batch:
         reverse=bool(rng.random() < 0.3),
         lanes=int(rng.choice([2, 3, 5, 8, 17, 33])),
         passes=bool(rng.random() < 0.5),
+        lanes_first=bool(rng.random() < 0.5),
     )
 
 
@@ -86,6 +88,10 @@ def _run(batch: Batch, program: Program, scan: Any, consts: Any, init: Any, xs: 
         body = program.body(consts)
         return scan(body, init, xs, length=batch.length, reverse=batch.reverse)
 
+    if batch.mode == "vmap" and batch.lanes_first:
+        turn = lambda tree: jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), tree)
+        last, ys = jax.vmap(loop, (None, 0, 0))(consts, init, turn(xs))
+        return last, turn(ys)
     if batch.mode == "vmap":
         return jax.vmap(loop, (None, 0, 1), (0, 1))(consts, init, xs)
     if batch.mode == "plain":

@@ -42,6 +42,8 @@ def _candidates(batch: Batch) -> Iterator[Batch]:
     (program,) = batch.programs
     if batch.mode != "plain":
         yield batch.replace(mode="plain")
+    if batch.lanes_first:
+        yield batch.replace(lanes_first=False)
     if batch.passes:
         yield batch.replace(passes=False)
     if batch.reverse:
@@ -136,6 +138,9 @@ def as_python(batch: Batch, trouble: str) -> str:
     """A program that shows the failure (the loop itself, where a gradient fails)."""
     (program,) = batch.programs
     ((consts, init, xs),) = inputs(batch)
+    axes = "(None, 0, 1), (0, 1)"
+    if batch.lanes_first and batch.mode == "vmap":
+        axes, xs = "(None, 0, 0)", [x.swapaxes(0, 1) for x in xs]
     plain = lambda arrays: [(a.tolist(), a.dtype.name) for a in arrays]
     is_vmap = batch.mode == "vmap"
     return REPORT.format(
@@ -148,5 +153,5 @@ def as_python(batch: Batch, trouble: str) -> str:
         trouble=trouble,
         source=program.source(),
         inputs=(plain(consts), plain(init), plain(xs)),
-        call="loop = jax.vmap(loop, (None, 0, 1), (0, 1))\n" if is_vmap else "",
+        call=f"loop = jax.vmap(loop, {axes})\n" if is_vmap else "",
     )
