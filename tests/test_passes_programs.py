@@ -19,6 +19,7 @@ from onescan import pipeline, surround
 from onescan.loop import LeaveToXla
 from onescan.passes import PASSES, XLA_PASSES, worth
 from onescan.passes.accumulate import accumulate
+from onescan.passes.ahead import ahead
 from onescan.passes.hoist import hoist
 from onescan.passes.linear import linear
 from onescan.passes.simplify import simplify
@@ -339,11 +340,11 @@ EACH = {
     "simplify": (simplify,),
     "accumulate": (accumulate,),
     "reductions": (partial(accumulate, reductions=True),),
+    "ahead": (ahead, hoist, simplify),
     "hoist": (hoist,),
     "sink": (sink,),
     "linear": (partial(linear, chunks=2),),
     "for a kernel": PASSES,
-    "for XLA": XLA_PASSES,
     "all": (*XLA_PASSES, partial(linear, chunks=3), simplify),
 }
 
