@@ -137,6 +137,14 @@ def test_huge_angles_closest_to_quarter_turns(name: str, dtype: Any):
     assert_close((x,), got, error)
 
 
+@pytest.mark.parametrize("width", [32, 33])
+def test_huge_angles_in_vectors_of_several_registers(width: int):
+    x = np.random.default_rng(0).uniform(-1e9, 1e9, 40 * width)
+    x[: 2 * width] = np.linspace(-4, 4, 2 * width)
+    alone, together = (compiled("sin", DOUBLE, DOUBLE, w)(x) for w in (1, width))
+    np.testing.assert_array_equal(together, alone, strict=True)
+
+
 def _best_numerators(fraction: Any, precision: int, exponent: int) -> list[Any]:
     """Integers m of that precision for which m * fraction is almost an integer."""
     last, m, rest = 0, 1, fraction - mpmath.floor(fraction)

@@ -107,15 +107,21 @@ def optimise(module: Any, level: int = DEFAULT_LEVEL, machine: Any = None) -> No
     through LLVM's simplification pipeline: stack slots become registers, common and
     dead code goes, invariant code leaves its loop.  What the emitter decided stays as
     it is: nothing is unrolled or vectorised, which is most of what the rest of LLVM's
-    ``-O2`` would do.
+    ``-O2`` would do.  On a CPU, functions for rare cases (``cold``) are left as they
+    are written, because they would take longer than all the rest.
     """
     if level == 0:
         return
+    spared = machine is None
     machine = machine or _target_machine()
     _run(_inlining, module, level, machine)
     for function in module.functions:
-        if not function.is_declaration:
+        if not function.is_declaration and not (spared and _is_cold(function)):
             _run(binding.PassBuilder.getFunctionPassManager, function, level, machine)
+
+
+def _is_cold(function: Any) -> bool:
+    return any(b"cold" in attributes.split() for attributes in function.attributes)
 
 
 def _inlining(_: Any) -> Any:

@@ -12,9 +12,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 from llvmlite import ir
 
+from onescan.emit.constants import I64, integer, vector
 from onescan.emit.math.coefficients import HALF_PI, HALF_PI_PAIR, TWO_OVER_PI
 from onescan.emit.math.types import (
     DOUBLE,
@@ -34,6 +36,8 @@ PADDING = 64
 # cancel, and the digits of r.
 WINDOW = {32: 3, 64: 6}
 LOW_WORD = 0xFFFFFFFF
+#: bits of the widest register there is
+REGISTER = 512
 
 
 def reduce_turn(x: Lane) -> tuple[Lane, Lane]:
@@ -205,10 +209,14 @@ def _outlined(
     module: ir.Module,
     name: str,
     compute: Callable[[Lane], tuple[Lane, ...]],
-    argument: ir.Type,
-    results: list[ir.Type],
+    argument: Any,
+    results: list[Any],
 ) -> ir.Function:
-    """`compute` as an internal function of the module, made on first use."""
+    """`compute` as an internal function of the module, made on first use.
+
+    On more lanes than a register holds it works piece by piece, because LLVM takes
+    long over so much code with so many values alive.
+    """
     if isinstance(argument, ir.VectorType):
         suffix = f"v{argument.count}{argument.element}"
     else:
@@ -222,9 +230,56 @@ def _outlined(
     function.linkage = "internal"
     function.attributes.add("noinline")
     function.attributes.add("cold")
-    b = ir.IRBuilder(function.append_basic_block())
-    pair = ir.Constant(result, ir.Undefined)
-    for i, value in enumerate(compute(Lane(b, function.args[0]))):
-        pair = b.insert_value(pair, value.ir, i)
-    b.ret(pair)
+    b: Any = ir.IRBuilder(function.append_basic_block())
+    x = Lane(b, function.args[0])
+    lanes = REGISTER // x.format.bits
+    if isinstance(argument, ir.VectorType) and argument.count > lanes:
+        kinds = [vector(kind.element, lanes) for kind in (argument, *results)]
+        piece = _outlined(module, name, compute, kinds[0], kinds[1:])
+        _return(b, result, _in_pieces(x, piece, kinds))
+    else:
+        _return(b, result, [value.ir for value in compute(x)])
     return function
+
+
+def _in_pieces(x: Lane, piece: ir.Function, kinds: list[Any]) -> list[Any]:
+    """What `piece` gives for all lanes, a few at a time.
+
+    The last piece ends where the vector ends, over lanes that were done before where
+    it has to.
+    """
+    b: Any = x.b
+    count, lanes = x.type.count, kinds[0].count
+    start, loop, done = b.block, *map(b.append_basic_block, ("loop", "done"))
+    places = [b.alloca(vector(kind.element, count)) for kind in kinds]
+    for place in places:
+        place.type = ir.PointerType()  # to any of the elements, too
+    given, *places = places
+    b.store(x.ir, given)
+    b.branch(loop)
+    b.position_at_end(loop)
+    k = b.phi(I64)
+    k.add_incoming(integer(0), start)
+    last = integer(count - lanes)
+    first = b.select(b.icmp_signed("<", k, last), k, last)
+
+    def at(place: Any, kind: Any) -> Any:
+        return b.gep(place, [first], source_etype=kind.element)
+
+    argument = b.load(at(given, kinds[0]), typ=kinds[0], align=4)
+    found = b.call(piece, [argument])
+    for i, (place, kind) in enumerate(zip(places, kinds[1:], strict=True)):
+        b.store(b.extract_value(found, i), at(place, kind), align=4)
+    following = b.add(k, integer(lanes))
+    k.add_incoming(following, loop)
+    b.cbranch(b.icmp_signed("<", following, integer(count)), loop, done)
+    b.position_at_end(done)
+    return [b.load(place) for place in places]
+
+
+def _return(b: Any, kind: Any, values: list[Any]) -> None:
+    """Return several values at once."""
+    together = ir.Constant(kind, ir.Undefined)
+    for i, value in enumerate(values):
+        together = b.insert_value(together, value, i)
+    b.ret(together)
