@@ -70,13 +70,16 @@ def marked(init: Any = (), xs: Any = (), *, inner: bool = False) -> Any:
 
 
 def _batches(x: Any) -> list[Any]:
-    """The dimensions along which `jax.vmap` holds batches of a value, each seen with
-    those before it taken away."""
+    """The dimensions of the batches that `jax.vmap` holds of a value, innermost first.
+
+    None are told of numbers that are there already: outside of `jit`, what `jax.vmap`
+    moves is moved before the loop is a program.
+    """
     found = []
     while isinstance(x, _batching.BatchTracer):
         found += [x.batch_dim] if x.batch_dim is not None else []
         x = x.val
-    return found
+    return found if isinstance(x, _core.Tracer) else []
 
 
 def unmarked() -> Any:

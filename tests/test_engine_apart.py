@@ -96,6 +96,11 @@ def test_time_stays_in_front_where_nothing_is_known(
     assert all(plan.apart == [] for plan in plans)
 
 
+def test_time_stays_in_front_without_jit(plans: list[Plan]) -> None:
+    jax.vmap(filtered)(data(20), data(20, 50))
+    assert [plan.apart for plan in plans] == [[]]
+
+
 def test_what_is_large_is_left_to_xla(plans: list[Plan]) -> None:
     """A lane with many numbers has cache lines of its own."""
     step = lambda c, x: (jnp.sin(c) + x, c)
