@@ -79,7 +79,7 @@ def test_tiles_are_shared_out_evenly():
     f32 = np.dtype("float32")
     plain = blocks_of(Matrices(1600, 384, 128, f32, turned=False), machine)
     turned = blocks_of(Matrices(256, 768, 6400, f32, turned=True), machine)
-    small = blocks_of(Matrices(100, 128, 100, f32, turned=False), machine)
+    small = blocks_of(Matrices(100, 384, 128, f32, turned=False), machine)
     assert (plain.tiles, plain.tile_rows) == ((8, 1), 200)
     assert (turned.tiles, turned.tile_columns) == ((1, 4), 192)
     assert (small.tiles, small.threads) == ((1, 1), False)

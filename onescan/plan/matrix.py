@@ -11,8 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onescan.plan.choose import WORTH_THREADS, Machine
+from onescan.plan.choose import Machine
 
+#: vector operations from which threads are worth waking, and waiting for: 200 us
+WORTH_THREADS = 1_000_000
 #: multiply-adds from which a kernel of our own is worth compiling
 WORTH_IT = 1_000_000
 #: rows of a block of results with 32 vector registers, and with fewer
