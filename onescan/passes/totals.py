@@ -147,6 +147,24 @@ class Totals:
             return {x for operand in maker.invars for x in self._stack_of(operand)}
         return {v}
 
+    def _turned_product(self, eqn: JaxprEqn) -> JaxprEqn | None:
+        """The product that gives a transposed product, by operands changed over."""
+        source: Any = eqn.invars[0] if eqn.primitive.name == "transpose" else None
+        product = self.makers.get(source) if isinstance(source, Var) else None
+        if product is None or not self.is_product(product):
+            return None
+        along, batch = product.params["dimension_numbers"]
+        sides: list[Any] = list(product.invars)
+        free = [len(v.aval.shape) - len(d) for v, d in zip(sides, along, strict=True)]
+        if any(batch) or free != [1, 1] or eqn.params["permutation"] != (1, 0):
+            return None
+        precision = product.params["precision"]
+        changes = {
+            "dimension_numbers": (along[::-1], batch),
+            "precision": precision[::-1] if isinstance(precision, tuple) else precision,
+        }
+        return product.replace(invars=sides[::-1], params={**product.params, **changes})
+
     def evaluator(
         self, fixed: Mapping[Var, Any], stacked: Mapping[Var, Any], length: int
     ) -> Callable[[Any], Any]:
@@ -167,6 +185,8 @@ class Totals:
             maker = self.makers[v]
             if self.is_product(maker):
                 return _contract_time(maker, whole(wanted=list(maker.invars)))
+            if turned := self._turned_product(maker):
+                return _contract_time(turned, whole(wanted=list(turned.invars)))
             deeper = self.operands(maker)
             assert deeper is not None, f"no sum over time of {maker}"
             values = [
