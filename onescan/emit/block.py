@@ -42,6 +42,7 @@ class BlockEmitter(Meeting):
     """One kernel function under construction, run by all threads of a block."""
 
     early = True
+    unrolled_operations = 160
 
     def __init__(self, plan: Plan, function: ir.Function) -> None:
         super().__init__(plan, function)
