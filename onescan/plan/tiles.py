@@ -68,6 +68,8 @@ def tile_shape(
         most = min(vectors // multiple, ROW_CARRY // max(carry, 1) // width)
         return Shape(width, _even(-(-size // width), most, threads))
     apart = any(laned(v) and may_be_apart(loop, v) for v in stacked(loop))
+    # in a row other blocks hide latencies: no more than there are registers for
+    most = max(1, 2 * native // max(live, 1))
     multiple = power_below(min(2 if apart else 4, most))
     if size <= native * multiple * threads or (size <= native * multiple):
         multiple = power_below(min(multiple, max(1, size // (native * threads))))
