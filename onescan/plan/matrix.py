@@ -20,9 +20,9 @@ WORTH_IT = 1_000_000
 #: rows of a block of results with 32 vector registers, and with fewer
 ROWS, FEWER_ROWS = 8, 4
 VECTORS = 3
-#: the longest stretch of the contraction, and the most rows of a tile: as much as the
-#: second cache holds of x, beside a tile of the result
-STRETCH = 256
+#: the longest stretch of the contraction, in bytes, and the most rows of a tile: as
+#: much of x as the second cache holds beside a tile of the result, and a stack may
+STRETCH = 1024
 TILE_ROWS = 256
 #: the fewest rows and panels of a tile, which use what was copied for them often
 FEWEST_ROWS, FEWEST_PANELS = 64, 2
@@ -89,7 +89,7 @@ def blocks_of(matrices: Matrices, machine: Machine) -> Blocks:
         height,
         VECTORS,
         width,
-        stretch=_even(m.depth, STRETCH),
+        stretch=_even(m.depth, STRETCH // m.dtype.itemsize),
         tile_rows=_share(m.rows, down, height),
         tile_columns=_share(m.columns, across, panel),
         features=machine.features,
