@@ -70,6 +70,23 @@ def test_the_first_of_two_layers_runs_ahead():
     ]
 
 
+def test_heavy_work_of_the_first_is_not_done_again_for_the_rest():
+    """The second layer reads what the first has just computed, by a product."""
+
+    def step(carry: Any, x: Any) -> Any:
+        first, second = carry
+        first = jnp.tanh(first @ W @ W.T + x)
+        second = jnp.tanh(second + first @ W)
+        return (first, second), second
+
+    loop, args = loop_of(step, STATE, X)
+    splits = splits_of(loop, ahead, hoist, simplify)
+    assert "dot_general" not in str(core_of(splits).body)
+    products = [line for line in outside(splits, args) if "dot_general" in line]
+    assert len(products) == 1  # for all steps; those of the first are in its loop
+    assert_same(loop, splits, args)
+
+
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("passes", [PASSES, WIDE_PASSES], ids=["narrow", "wide"])
 def test_draws_of_a_key_in_the_carry_leave_the_loop(passes, reverse):

@@ -4,7 +4,7 @@ In goes a loop with a carry such as a random key, of which each step draws numbe
 the others, or the state of the first of two recurrent layers.  Such carries depend on
 themselves and on what goes into the loop, never on the other carries.  Out comes a
 loop of the others alone, to which the values of the first ones are given as xs: a
-short loop has computed them for all steps.
+smaller loop has computed them for all steps.
 
 That by itself gains nothing.  But what is computed from the first carries alone (the
 draws, the product of the first layer's state with the second layer's weights) then
@@ -33,6 +33,7 @@ from onescan.passes.split import (
     Split,
     Values,
     parts_of,
+    reads,
     rebuilt,
     slice_of,
     variables,
@@ -53,11 +54,7 @@ def ahead(loop: Loop, draws: Draws = "few") -> Split | None:
     first, freed = _first(parts, lambda eqn: is_draw(eqn, draws, loop.length))
     if not freed:
         return None
-    others = [i for i in range(len(parts.carry)) if i not in first]
-    new = [parts.new_carry[i] for i in others]
-    known = (*parts.consts, *parts.carry, *parts.xs)
-    used = used_inputs(parts.eqns, [*new, *parts.ys], known)
-    given = tuple(parts.carry[i] for i in sorted(first) if parts.carry[i] in used)
+    given = _given(parts, first)
     if not pays(sum(map(operations, freed)), given):
         return None
 
@@ -111,6 +108,27 @@ def _first(
     return first, [eqn for eqn in found if id(eqn) not in kept]
 
 
+def _given(parts: Parts, first: set[int]) -> tuple[Var, ...]:
+    """What the rest needs of the first carries, of every step.
+
+    That is the carries themselves, from which it computes what else it needs again, for
+    all steps at once; but not heavy work, of which it is given the results.
+    """
+    own = [parts.new_carry[i] for i in sorted(first)]
+    rest = [v for i, v in enumerate(parts.new_carry) if i not in first]
+    inside = slice_of(parts.eqns, own, parts.inputs)
+    kept = {id(eqn) for eqn in inside}
+    read = reads((e for e in parts.eqns if id(e) not in kept), [*rest, *parts.ys])
+    heavy: set[Any] = set()
+    for eqn in inside:
+        if is_heavy(eqn) or not heavy.isdisjoint(variables(eqn.invars)):
+            heavy.update(eqn.outvars)
+    made = [v for eqn in inside for v in eqn.outvars if v in heavy and v in read]
+    used = used_inputs(parts.eqns, [*rest, *parts.ys], [*parts.inputs, *made])
+    carries = (parts.carry[i] for i in sorted(first))
+    return tuple(v for v in (*carries, *made) if v in used)
+
+
 def _atoms(results: Sequence[Any]) -> list[Any]:
     """Results to look up: a literal is no variable, and needs nothing."""
     return [v if isinstance(v, Var) else None for v in results]
@@ -141,7 +159,7 @@ def _alone(
     carry: Values,
     xs: Values,
 ) -> tuple[dict[int, Any], Values]:
-    """The last values of the first carries, and some of their values of all steps."""
+    """The last values of the first carries, and what is given of all steps."""
     fixed = dict(zip(parts.consts, consts, strict=True))
     new = [parts.new_carry[i] for i in first]
     used = used_inputs(parts.eqns, new, parts.inputs)
@@ -150,7 +168,8 @@ def _alone(
     def step(values: list[Any], row: list[Any]) -> tuple[list[Any], list[Any]]:
         state = {parts.carry[i]: c for i, c in zip(first, values, strict=True)}
         env = {**fixed, **state, **dict(zip(rows, row, strict=True))}
-        return evaluate(parts.eqns, env, new), [state[v] for v in given]
+        found = evaluate(parts.eqns, env, [*new, *given])
+        return found[: len(new)], found[len(new) :]
 
     with compat.marked(inner=True):
         start = [carry[i] for i in first]
