@@ -24,7 +24,7 @@ from onescan.plan.work import Work, equations, operand_of, work_of
 
 #: vector operations of a whole loop (two to four take a nanosecond) from which threads
 #: give more than waking them costs
-WORTH_THREADS = 250_000
+WORTH_THREADS = 500_000
 #: the same, with those that xs and ys come and go with: what one core has just written
 #: is near that core, and threads that read half of it each wait for it
 WORTH_STREAMS = 800_000
