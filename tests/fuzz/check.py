@@ -149,7 +149,9 @@ def _passes(on: bool) -> AbstractContextManager[Any]:
 def failures(batch: Batch, plainly: bool = True) -> dict[int, str]:
     """What is wrong with each loop of a batch that is wrong.
 
-    Needs double precision.  `plainly` asks the plain loop, too.
+    Needs double precision.  `plainly` asks the plain loop, too.  What that says bit for
+    bit is right, whatever stock says: XLA leaves out roundings to 16 bits between
+    operations that it fuses, which a loop may make any number of.
     """
     args = inputs(batch)
     ours = jax.jit(lambda a: run(batch, onescan.scan, a), compiler_options=CHEAP)
@@ -164,7 +166,16 @@ def failures(batch: Batch, plainly: bool = True) -> dict[int, str]:
         for k, (a, b) in enumerate(zip(native, results, strict=True)):
             if trouble := difference(a, b):
                 found.setdefault(k, f"not as {name}: {trouble}")
+    if plain := oracles.get("the plain loop"):
+        right = [k for k in found if _equal(native[k], plain[k])]
+        found = {k: trouble for k, trouble in found.items() if k not in right}
     return found
+
+
+def _equal(native: Any, oracle: Any) -> bool:
+    pairs = zip(jax.tree.leaves(native), jax.tree.leaves(oracle), strict=True)
+    arrays = ((np.asarray(a), np.asarray(b)) for a, b in pairs)
+    return all(np.array_equal(a, b, equal_nan=True) for a, b in arrays)
 
 
 def difference(native: Any, oracle: Any) -> str | None:
