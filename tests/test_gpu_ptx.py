@@ -119,6 +119,24 @@ def test_recurrent_weights_of_many_blocks() -> None:
     assert count("ld.global", step) <= 8
 
 
+@pytest.mark.parametrize("name", ["gru/grad/64x256", "lstm/grad/64x256"])
+def test_teams_exchange_by_mail_alone(name: str) -> None:
+    """States on the way there, gradients of the gates on the way back.
+
+    What each block needs only its own share of is sent to nobody: the gates' gradients
+    go to every block of the team, and nothing else does.
+    """
+    for launch, shares in zip(
+        kernels(name), (1, 3 if "gru" in name else 4), strict=True
+    ):
+        step = time_loop(launch.code)
+        assert count("mbarrier.try_wait", step) >= 1
+        assert count("barrier.cluster", step) == 0
+        sent = count("st.async", step)
+        assert sent % (shares * launch.team) == 0
+        assert sent > 0
+
+
 def test_no_spills_where_weights_fill_the_registers(tmp_path: Path) -> None:
     if not assembler():
         pytest.skip("there is no ptxas")

@@ -20,7 +20,9 @@ from onescan.emit import types as ty
 from onescan.emit.arrays import Array, At, Index, Memory, add, as_value
 from onescan.emit.emitter import CHEAP
 from onescan.emit.flat import same, unflattened
+from onescan.emit.mail import Mail
 from onescan.emit.meeting import ALIGNED, WARP, Meeting
+from onescan.plan.home import stays_home
 from onescan.plan.plan import Lane, Plan
 
 #: elements of one thread that are done without a loop
@@ -54,6 +56,8 @@ class BlockEmitter(Meeting):
         self._pulled: dict[Any, ty.Value] | None = None  # in the visit of an element
         self._busy = 0  # threads that the operations before have taken
         self._private: set[int] = set()
+        self.now: ty.Value = None  # the step
+        self.mailed: dict[Any, tuple[Mail, Memory]] = {}  # values that go by mail
 
     @contextmanager
     def loop(self, count: int, unroll: int = 0) -> Any:
@@ -278,6 +282,33 @@ class BlockEmitter(Meeting):
             return
         with self.phase(), self.first_thread():
             self._visit(visit, (0,) * len(shape))
+
+    # by mail
+
+    def mail_out(self, var: Any) -> None:
+        """Let a value of the body go by mail; it has two places, for turns."""
+        shape, lanes = self.plan.local_shape(var), self.plan.local_lanes(var)
+        memory = self.scratch((2, *shape), (None, *lanes), var.aval.dtype)
+        self.unwatched(memory.pointer)
+        self.mailed[var] = self.open_mail([memory]), memory
+
+    @contextmanager
+    def filling(self, var: Any) -> Iterator[Array]:
+        """Where the value of `var` goes, element by element, each just once."""
+        if var not in self.mailed:
+            target = self.fresh(var)
+            if self.team > 1 and stays_home(self.body.jaxpr, var, self.unit):
+                memory: Any = target.memory
+                self.at_home(memory)
+            yield target
+            return
+        mail, memory = self.mailed[var]
+        here = memory.within(self.b, self.b.and_(self.now, ir.Constant(ty.I64, 1)))
+        shape, lanes = self.plan.local_shape(var), self.plan.local_lanes(var)
+        self.expect(mail, self.now, prod(shape) * here.dtype.itemsize)
+        with self.sending(self.now):
+            yield self.stored(here, shape, lanes)
+        self.wait(mail, self.now)
 
     # before the first step
 

@@ -30,14 +30,14 @@ def stack(e: BlockEmitter, eqn: Any, operands: list[Array]) -> list[Array]:
 
 
 def _pieces(e: BlockEmitter, var: Any, operands: list[Array], place: Any) -> Array:
-    target = e.fresh(var)
-    memory: Any = target.memory
+    with e.filling(var) as target:
+        memory: Any = target.memory
 
-    def visit(index: Place) -> None:
-        for k, value in enumerate([x.at(index) for x in operands]):
-            memory.store(e.b, place(k, index), value)
+        def visit(index: Place) -> None:
+            for k, value in enumerate([x.at(index) for x in operands]):
+                memory.store(e.b, place(k, index), value)
 
-    e.nest(operands[0].shape, operands[0].lanes, visit)
+        e.nest(operands[0].shape, operands[0].lanes, visit)
     return target
 
 

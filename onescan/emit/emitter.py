@@ -17,9 +17,9 @@ import numpy as np
 from llvmlite import ir
 
 from onescan.emit import types as ty
-from onescan.emit.ahead import Span
 from onescan.emit.arrays import Array, At, Index, Memory, Vec, add, scale
 from onescan.emit.builder import Builder
+from onescan.emit.prefetch import Span
 from onescan.plan.plan import Lane, Plan
 
 #: a nest of loops with at most this many iterations, and about this many operations

@@ -23,7 +23,7 @@ from onescan.emit.body import UPDATES
 from onescan.emit.control import renew
 from onescan.emit.flat import unflattened
 from onescan.emit.kernel import OneStep, Tile
-from onescan.plan.home import stays_home
+from onescan.plan.home import sent_around, stays_home
 from onescan.plan.work import work_of
 
 #: steps of a group, numbers that are loaded ahead for one, and operations in one
@@ -169,13 +169,16 @@ class BlockTile(GpuTile):
             e.unwatched(memory.pointer)
         for k in range(len(self.loop.y_avals)):
             e.unwatched(self.pointers[self.first_y + k])
-        letters = self._letters(ahead)
-        if letters:
-            e.open_mail(letters)
+        by_mail = e.team > 1 and self._by_mail(ahead)
+        letters = self._letters() if by_mail else []
+        mail = e.open_mail(letters) if letters else None
+        for var in sent_around(jaxpr, e.unit) if by_mail else ():
+            e.mail_out(var)
         size = sum(self._bytes(memory) for memory in letters)
         with e.over_time(length) as step:
-            if letters:
-                e.expect(step, size)
+            e.now = step
+            if mail:
+                e.expect(mail, step, size)
             after = e.b.add(step, one)
             later = self._held_back(e.b.add(after, one))
             coming = {i: self._loads(i, later) for i in ahead}
@@ -188,22 +191,35 @@ class BlockTile(GpuTile):
                 arrived = {i: [e.b.load(cell) for cell in flying[i]] for i in ahead}
                 self._store(held, arrived, after)
                 self._set(flying, coming)
-                e.meet_at_end(step)
+                e.meet_at_end(by_mail)
+                if mail:
+                    e.wait(mail, step)
 
             self.arrive = arrive
             one_step(step, loaded)
         e.prepare.branch(start)
         e.finish()
 
-    def _letters(self, ahead: list[int]) -> list[Memory]:
-        """The carries that a team exchanges by mail: all of them, or none."""
+    def _by_mail(self, ahead: list[int]) -> bool:
+        """Whether all that a team exchanges can go by mail."""
         e = self.e
         shared_out = all(
             e.is_shared_out(self.plan.local_shape(v)) and v.aval.dtype.itemsize == 4
             for v in self.paired
         )
-        alone = all(i in self.at_home or self._count(i) == 1 for i in ahead)
-        return list(self.paired.values()) if shared_out and alone else []
+        return shared_out and all(
+            i in self.at_home or self._count(i) == 1 for i in ahead
+        )
+
+    def _letters(self) -> list[Memory]:
+        """The carries that go by mail: those of which a block needs all shares."""
+        e, jaxpr, letters = self.e, self.loop.body.jaxpr, []
+        for var, memory in self.paired.items():
+            if stays_home(jaxpr, var, e.unit):
+                e.at_home(memory)
+            else:
+                letters.append(memory)
+        return letters
 
     def _bytes(self, memory: Memory) -> int:
         """Of one place of a carry."""

@@ -21,12 +21,12 @@ from jax.extend.core import Literal, Var
 from llvmlite import ir
 
 from onescan.emit import types as ty
-from onescan.emit.ahead import Span
 from onescan.emit.arrays import Array, Index, Memory, add, scale
 from onescan.emit.body import literal
 from onescan.emit.control import emit_body, renew
 from onescan.emit.emitter import Emitter
 from onescan.emit.math.features import allow
+from onescan.emit.prefetch import Span
 from onescan.emit.staged import Stage, chunks
 from onescan.loop import LeaveToXla
 from onescan.plan.parts import Part, parts

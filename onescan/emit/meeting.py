@@ -108,28 +108,31 @@ class Meeting(Emitter):
 
     # mail
 
-    def open_mail(self, memories: list[Memory]) -> None:
+    def open_mail(self, memories: list[Memory]) -> Mail:
         """Let what is stored in these go by mail, in the steps."""
         boxes = self._place(self.shared_bytes)
         self.shared_bytes += ALIGNED
-        self.b.mail = Mail(self.entry, self._place(0), boxes, self.team)
-        self.b.letters = {id(memory.pointer) for memory in memories}
+        mail = Mail(self.entry, self._place(0), boxes, self.team)
+        self.b.letters.update((id(memory.pointer), mail) for memory in memories)
         with self.b.if_then(self.below(self.here, 1)):
-            self.b.mail.set_up(self.b)
+            mail.set_up(self.b)
+        return mail
 
-    def expect(self, step: ty.Value, size: int) -> None:
+    def expect(self, mail: Mail, step: ty.Value, size: int) -> None:
         """The bytes that will come by mail in this step."""
-        assert self.b.mail is not None
         with self.b.if_then(self.below(self.here, 1)):
-            self.b.mail.expect(self.b, self.b.mail.box(self.b, step), size)
+            mail.expect(self.b, mail.box(self.b, step), size)
+
+    def wait(self, mail: Mail, step: ty.Value) -> None:
+        """Everything that was sent in this step is here."""
+        mail.wait(self.b, mail.box(self.b, step), step)
 
     @contextmanager
     def sending(self, step: ty.Value) -> Iterator[None]:
-        """Code whose stores go by mail, if there is mail."""
-        if self.b.mail is not None:
-            self.b.box = self.b.mail.box(self.b, step)
+        """Code whose stores go by mail, if there is mail for them."""
+        self.b.step = step
         yield
-        self.b.box = None
+        self.b.step = None
 
     def finish(self) -> None:
         """No block ends while another may still write to it."""
@@ -173,16 +176,14 @@ class Meeting(Emitter):
         """A barrier for everyone: nothing is being read or written."""
         self._settle(self.b)
 
-    def meet_at_end(self, step: ty.Value) -> None:
-        """The end of a step: everything that was sent in it is here."""
+    def meet_at_end(self, by_mail: bool) -> None:
+        """The end of a step: each block by itself, where a team shares only mail."""
         strangers = (self._written - self._home) | (self._read & self._shared)
-        if self.b.mail is None or strangers or self._anything:
+        if not by_mail or strangers or self._anything:
             self.meet()
         else:
             self._barrier(self.b, self.block, 1)
             self._read, self._written = set(), set()
-        if self.b.mail is not None:
-            self.b.mail.wait(self.b, self.b.mail.box(self.b, step), step)
 
     def _settle(self, b: ty.Builder, at_home: bool = False) -> None:
         """A barrier; one block alone suffices for what blocks have of their own."""

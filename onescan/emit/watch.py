@@ -19,9 +19,8 @@ class Watch(ir.IRBuilder):
         self.shared = shared  # memory that every block has for itself
         self.team = team  # blocks that work together
         self.distances: list[ty.Value] = []  # from here to the memory of each of them
-        self.mail: Mail | None = None
-        self.letters: set[int] = set()  # memory that goes by mail
-        self.box: ty.Value = None  # where to, while mail is being sent
+        self.letters: dict[int, Mail] = {}  # memory that goes by mail, and how
+        self.step: ty.Value = None  # the step in which mail is being sent
         self.reads: set[int] = set()
         self.writes: set[int] = set()
 
@@ -33,8 +32,9 @@ class Watch(ir.IRBuilder):
         self._note(self.writes, ptr)
         if self.team == 1 or id(_root(ptr)) not in self.shared:
             return super().store(value, ptr, *args, **options)
-        if self.mail and self.box is not None and id(_root(ptr)) in self.letters:
-            self.mail.send(self, value, ptr, self.box)
+        mail = self.letters.get(id(_root(ptr)))
+        if mail is not None and self.step is not None:
+            mail.send(self, value, ptr, mail.box(self, self.step))
             return None
         here = self.ptrtoint(ptr, ty.I64)
         for far in self.distances:

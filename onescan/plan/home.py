@@ -18,6 +18,8 @@ from jax.extend.core import Jaxpr
 from onescan.loop import Loop
 from onescan.primitives import ELEMENTWISE, IDENTITIES
 
+CONTROL = frozenset(("cond", "scan", "while"))
+
 
 def unit_of(loop: Loop, team: int, is_lane: Callable[[Any, int], bool]) -> int:
     """The positions that a team shares among its blocks, 0 if there are none."""
@@ -41,6 +43,24 @@ def stays_home(jaxpr: Jaxpr, var: Any, unit: int) -> bool:
     return all(_in_place(jaxpr, eqn, shape, unit) for eqn in readers)
 
 
+def sent_around(jaxpr: Jaxpr, unit: int) -> list[Any]:
+    """Values put together of equal pieces that the team shares, and needs whole."""
+    if not unit or any(eqn.primitive.name in CONTROL for eqn in jaxpr.eqns):
+        return []
+    found = []
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name == "concatenate":
+            var: Any = eqn.outvars[0]
+            pieces = {v.aval.shape for v in eqn.invars}
+            last = eqn.params["dimension"] == len(var.aval.shape) - 1
+            shared = all(shape[-1] % unit == 0 for shape in pieces)
+            four = var.aval.dtype.itemsize == 4
+            equal = len(pieces) == 1 and last and shared and four
+            if equal and not stays_home(jaxpr, var, unit):
+                found.append(var)
+    return found
+
+
 def _in_place(jaxpr: Jaxpr, eqn: Any, shape: tuple[int, ...], unit: int) -> bool:
     name, axis = eqn.primitive.name, len(shape) - 1
     if name in ELEMENTWISE | IDENTITIES:
@@ -51,7 +71,10 @@ def _in_place(jaxpr: Jaxpr, eqn: Any, shape: tuple[int, ...], unit: int) -> bool
     elif name == "slice":
         starts, strides = eqn.params["start_indices"], eqn.params["strides"]
         kept = starts[axis] % unit == 0 and (strides is None or set(strides) == {1})
+    elif name == "concatenate":
+        # put together by those who stand in the same places, and put away
+        shapes = {v.aval.shape for v in eqn.invars}
+        return eqn.params["dimension"] == axis and shapes == {shape}
     else:
-        # others read what was put away by those who stand in the same places
         return False
     return kept and all(stays_home(jaxpr, out, unit) for out in eqn.outvars)
