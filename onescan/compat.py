@@ -102,7 +102,8 @@ def undo_point(ctx: Any) -> Callable[[], None]:
     module = ctx.module_context
     caches = module.lowering_cache, module.cached_primitive_lowerings
     before = [dict(cache) for cache in caches]
-    block = ir.InsertionPoint.current.block
+    point: Any = ir.InsertionPoint.current
+    block = point.block
     here, functions = len(block.operations), len(module.module.body.operations)
 
     def undo() -> None:

@@ -54,6 +54,9 @@ MOVING: dict[str, Case] = {
         lambda x: (x.reshape(6), x.reshape(6, 1, 1), x.reshape(1, 2, 3)),
         (F, (1, 6, 1)),
     ),
+    "reshape_permuted": case(
+        lambda x: lax.reshape(x, (8, 3), dimensions=(1, 0)), (F, (6, 4))
+    ),
     "reshape_of_lazy": case(lambda x: (x * 3).reshape(5, 2, 2)[1], (I, (4, 5))),
     "reshape_odd": case(lambda x: (x + 1).reshape(15, 7), (I, (5, 21))),
     "transpose": case(

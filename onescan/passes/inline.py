@@ -13,12 +13,13 @@ variables of its own, so that later stages can key their tables by variable.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import dtypes
+from jax import dtypes, lax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from jax.extend.core import primitives as jp
 
@@ -99,7 +100,7 @@ def _equation(
         which = min(max(int(inputs[0].val), 0), len(branches) - 1)
         branch = branches[which]
         return _emit(branch.jaxpr, branch.consts, inputs[1:], eqns, platform)
-    if expansion := compat.keys_as_bits(eqn) or selection(eqn):
+    if expansion := compat.keys_as_bits(eqn) or selection(eqn) or _permutation(eqn):
         traced = jax.make_jaxpr(expansion)(*(_struct(v.aval) for v in inputs))
         return _emit(traced.jaxpr, traced.consts, inputs, eqns, platform)
     inputs, params = key_params(eqn, inputs)
@@ -107,6 +108,16 @@ def _equation(
     params = _inner(name, params, platform)
     eqns.append(eqn.replace(invars=inputs, outvars=outvars, params=params))
     return outvars  # type: ignore[return-value]
+
+
+def _permutation(eqn: JaxprEqn) -> Callable[[Any], Any] | None:
+    """A reshape that takes dimensions in another order, as the two things it does."""
+    if eqn.primitive.name != "reshape" or is_key(eqn.outvars[0].aval):
+        return None
+    order, shape = eqn.params["dimensions"], eqn.params["new_sizes"]
+    if order is None:
+        return None
+    return lambda x: lax.reshape(lax.transpose(x, order), shape)
 
 
 def _index_of_platform(eqn: JaxprEqn, platform: str) -> Literal:

@@ -51,7 +51,8 @@ def sent_around(jaxpr: Jaxpr, unit: int) -> list[Any]:
     for eqn in jaxpr.eqns:
         if eqn.primitive.name == "concatenate":
             var: Any = eqn.outvars[0]
-            pieces = {v.aval.shape for v in eqn.invars}
+            operands: list[Any] = eqn.invars
+            pieces = {v.aval.shape for v in operands}
             last = eqn.params["dimension"] == len(var.aval.shape) - 1
             shared = all(shape[-1] % unit == 0 for shape in pieces)
             four = var.aval.dtype.itemsize == 4
