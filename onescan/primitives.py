@@ -32,3 +32,6 @@ CUMULATIVE = frozenset("cumsum cumprod cummax cummin cumlogsumexp".split())
 IDENTITIES = frozenset(
     "copy copy_p optimization_barrier sharding_constraint pvary reshard".split()
 )
+
+#: primitives with bodies of their own
+CONTROL = frozenset("cond scan while".split())

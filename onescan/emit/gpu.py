@@ -12,10 +12,11 @@ from llvmlite import ir
 
 from onescan.emit import types as ty
 from onescan.emit.block import BlockEmitter
+from onescan.emit.block_tile import BlockTile
 from onescan.emit.emitter import Emitter
-from onescan.emit.gpu_tiles import BlockTile, ThreadTile
 from onescan.emit.math.target import mark_for_gpu
 from onescan.emit.nvvm import BLOCK, TID, given
+from onescan.emit.thread_tile import ThreadTile
 from onescan.loop import LeaveToXla
 from onescan.plan.plan import Grid, Plan
 from onescan.plan.work import equations

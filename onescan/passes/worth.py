@@ -16,6 +16,7 @@ from jax.extend.core import JaxprEqn
 
 from onescan import compat
 from onescan.plan.work import FREE, work_in
+from onescan.primitives import CONTROL
 
 #: multiply-adds of one step from which a matrix product is worth moving
 HEAVY = 8192
@@ -53,9 +54,6 @@ LIBRARY = frozenset(
     triangular_solve tridiagonal tridiagonal_solve
     """.split()
 )
-#: for all steps at once, a branch would run both sides, and an inner loop as often as
-#: the longest of them needs
-CONTROL = frozenset(("cond", "scan", "while"))
 
 
 def operations(eqn: JaxprEqn) -> float:
@@ -73,7 +71,11 @@ def is_view(eqn: JaxprEqn) -> bool:
 
 
 def is_movable(eqn: JaxprEqn) -> bool:
-    """Whether an equation may run outside of the loop, for all steps at once."""
+    """Whether an equation may run outside of the loop, for all steps at once.
+
+    A branch would run both sides there, and an inner loop as often as the longest of
+    them needs.
+    """
     return eqn.primitive.name not in CONTROL and not eqn.effects
 
 

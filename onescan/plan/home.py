@@ -16,9 +16,7 @@ from typing import Any
 from jax.extend.core import Jaxpr
 
 from onescan.loop import Loop
-from onescan.primitives import ELEMENTWISE, IDENTITIES
-
-CONTROL = frozenset(("cond", "scan", "while"))
+from onescan.primitives import CONTROL, ELEMENTWISE, IDENTITIES
 
 
 def unit_of(loop: Loop, team: int, is_lane: Callable[[Any, int], bool]) -> int:
@@ -47,19 +45,22 @@ def sent_around(jaxpr: Jaxpr, unit: int) -> list[Any]:
     """Values put together of equal pieces that the team shares, and needs whole."""
     if not unit or any(eqn.primitive.name in CONTROL for eqn in jaxpr.eqns):
         return []
-    found = []
-    for eqn in jaxpr.eqns:
-        if eqn.primitive.name == "concatenate":
-            var: Any = eqn.outvars[0]
-            operands: list[Any] = eqn.invars
-            pieces = {v.aval.shape for v in operands}
-            last = eqn.params["dimension"] == len(var.aval.shape) - 1
-            shared = all(shape[-1] % unit == 0 for shape in pieces)
-            four = var.aval.dtype.itemsize == 4
-            equal = len(pieces) == 1 and last and shared and four
-            if equal and not stays_home(jaxpr, var, unit):
-                found.append(var)
-    return found
+    return [
+        eqn.outvars[0]
+        for eqn in jaxpr.eqns
+        if _of_equal_pieces(eqn, unit) and not stays_home(jaxpr, eqn.outvars[0], unit)
+    ]
+
+
+def _of_equal_pieces(eqn: Any, unit: int) -> bool:
+    """Whether each block puts its share of equal pieces together, four bytes each."""
+    if eqn.primitive.name != "concatenate":
+        return False
+    pieces = {v.aval.shape for v in eqn.invars}
+    last = eqn.params["dimension"] == len(eqn.outvars[0].aval.shape) - 1
+    shared = all(shape[-1] % unit == 0 for shape in pieces)
+    four = eqn.outvars[0].aval.dtype.itemsize == 4
+    return len(pieces) == 1 and last and shared and four
 
 
 def _in_place(jaxpr: Jaxpr, eqn: Any, shape: tuple[int, ...], unit: int) -> bool:
