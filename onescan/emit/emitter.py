@@ -61,6 +61,8 @@ class Emitter:
     dear = 1
     #: whether operations that need not wait for each other should stand together
     early = False
+    #: whether each step waits for the one before, and nothing else is there to do
+    is_one_chain = False
     #: rules of this kind of kernel, in place of those of the table
     special: dict[str, Any] = {}  # noqa: RUF012, nobody changes it
 

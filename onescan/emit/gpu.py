@@ -5,9 +5,11 @@ A tile belongs to one thread, or to all threads of a block together.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
+from jax.extend.core import Var
 from llvmlite import ir
 
 from onescan.emit import types as ty
@@ -15,6 +17,7 @@ from onescan.emit.block import BlockEmitter
 from onescan.emit.block_tile import BlockTile
 from onescan.emit.emitter import Emitter
 from onescan.emit.math.target import mark_for_gpu
+from onescan.emit.meeting import WARP
 from onescan.emit.nvvm import BLOCK, TID, given
 from onescan.emit.thread_tile import ThreadTile
 from onescan.loop import LeaveToXla
@@ -25,6 +28,8 @@ from onescan.plan.work import equations
 HALVES = 20
 #: bytes of values that one thread may hold
 LARGEST = 4096
+#: numbers that one hash gives
+WORDS = 2
 
 
 class TooLarge(LeaveToXla):
@@ -40,6 +45,17 @@ class ThreadEmitter(Emitter):
     def __init__(self, plan: Plan, function: ir.Function) -> None:
         super().__init__(plan, function)
         self.dear = HALVES if _has_halves(plan.loop.body.jaxpr) else 1
+        # blocks are larger where lanes are enough for more than one warp of each
+        few = plan.grid is not None and plan.grid.threads == WARP
+        self.is_one_chain = few and _made(plan) <= WORDS
+
+
+def _made(plan: Plan) -> int:
+    """Numbers that a step of a lane makes for the next one, or to leave behind."""
+    jaxpr = plan.loop.body.jaxpr
+    given = set(jaxpr.invars)
+    made = [v for v in jaxpr.outvars if isinstance(v, Var) and v not in given]
+    return sum(prod(plan.local_shape(v)) for v in made)
 
 
 def _has_halves(jaxpr: Any) -> bool:

@@ -8,6 +8,8 @@ from onescan.emit import types as ty
 
 TID = "llvm.nvvm.read.ptx.sreg.tid.x"
 BLOCK = "llvm.nvvm.read.ptx.sreg.ctaid.x"
+#: a block's place along an axis that no grid of ours has: 0, which no compiler knows
+NOTHING = "llvm.nvvm.read.ptx.sreg.ctaid.y"
 RANK = "llvm.nvvm.read.ptx.sreg.cluster.ctarank"
 
 

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
+from onescan.emit import hash_chain
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index
 from onescan.emit.elementwise import spread
 from onescan.emit.emitter import Emitter
-
-ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+from onescan.emit.hash_chain import PARITY, ROTATIONS
 
 
 def threefry2x32(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     shape = eqn.outvars[0].aval.shape
     targets = [e.fresh(out) for out in eqn.outvars]
+    hashes = hash_chain.hashed if e.is_one_chain else _hash
 
     def visit(index: tuple[Index, ...]) -> None:
         values = [
             a.at(spread(v.aval.shape, shape, index))
             for a, v in zip(operands, eqn.invars, strict=True)
         ]
-        hashed = _hash(e.b, *ty.match(e.b, *values))
+        hashed = hashes(e.b, *ty.match(e.b, *values))
         for target, value in zip(targets, hashed, strict=True):
             assert target.memory is not None
             target.memory.store(e.b, index, value)
@@ -35,7 +36,7 @@ def _hash(
 ) -> tuple[ty.Value, ty.Value]:
     width = ty.width_of(x0)
     word = lambda n: ty.constant(ty.I32, n, width)
-    keys = [key0, key1, b.xor(b.xor(key0, key1), word(0x1BD11BDA))]
+    keys = [key0, key1, b.xor(b.xor(key0, key1), word(PARITY))]
     x0, x1 = b.add(x0, key0), b.add(x1, key1)
     for group in range(5):
         for rotation in ROTATIONS[group % 2]:

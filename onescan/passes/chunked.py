@@ -65,7 +65,8 @@ def solve(
         last, parts = lax.scan(one_step, (zeros, *factors), folded, size, reverse)
         _, starts = lax.scan(one_chunk, start, last, chunks, reverse)
     solved = _unfolded(_joined(starts, *parts), length, reverse)
-    good = jnp.all(jnp.isfinite(starts)) & jnp.all(jnp.isfinite(parts[0]))
+    # of a part or a start that is no number, neither is the sum
+    good = jnp.all(jnp.isfinite(solved))
     for factor in parts[1:]:
         good &= jnp.all(jnp.abs(factor) <= LARGEST_FACTOR)
     return lax.cond(
