@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from math import prod
 from typing import Any
@@ -41,6 +41,7 @@ from onescan.plan.gpu import choose as choose_on_gpu
 from onescan.plan.matrix import Matrices, blocks_of, is_worth_it
 from onescan.plan.plan import Plan
 from onescan.plan.profit import require_profit
+from onescan.plan.together import steps_together
 from onescan.runtime import compiler, gpu
 from onescan.runtime.cpu import Kernel, lowering, register
 from onescan.runtime.moved import Orders, moved
@@ -84,6 +85,11 @@ def compile_loop(loop: Loop, platform: str) -> Native | Left:
         return Native(smaller.lowered(partial(native, platform)), **smaller.told)
     except LeaveToXla as reason:
         smaller = Smaller.of(loop, (*XLA_PASSES, *last))
+        steps = steps_together(smaller.core) if platform == "cuda" else 1
+        if steps > smaller.core.unroll:
+            smaller = smaller.saying(f"had XLA run {steps} steps at a time")
+            lower = smaller.lowered(lambda core: stock(core.replace(unroll=steps)))
+            return Left(str(reason), **smaller.told, lower=lower)
         if all(platform == "cpu" and keeps_busy(eqn) for eqn in smaller.moved):
             return Left(str(reason))
         return Left(str(reason), **smaller.told, lower=smaller.lowered(stock))
@@ -115,6 +121,15 @@ class Smaller:
         notes = tuple(note for split in self.splits for note in split.notes)
         names = tuple(dict.fromkeys(split.name for split in self.splits))
         return {"passes": names, "notes": notes + self.extra}
+
+    def saying(self, *more: str) -> Smaller:
+        """The same, with more to tell."""
+        return replace(self, extra=(*self.extra, *more))
+
+    @property
+    def core(self) -> Loop:
+        """What is left of the loop."""
+        return self.splits[-1].loop if self.splits else self.loop
 
     @property
     def moved(self) -> list[JaxprEqn]:
