@@ -22,6 +22,7 @@ from compare import assert_same
 from engine_variants import CASES as PRIMITIVES
 from engine_variants import variants
 from engines import is_subnormal, kernels_alone
+from every_float import FUNCTIONS, LIMIT, worst_of
 from fuzz.check import failures, random_batch
 from gpu_programs import PROGRAMS, Skipped
 from transforms import OF_DERIVATIVES, TRANSFORMS, by_jax, by_reference
@@ -102,6 +103,12 @@ def operations(dtype: str, kind: str) -> None:
     assert not trouble, "; ".join(trouble)
 
 
+def every_float(name: str) -> None:
+    """An elementary function of all float32 there are."""
+    error, where = worst_of(name)
+    assert error <= LIMIT, f"off by {error} units in the last place at {where!r}"
+
+
 def random_loops(seed: int, together: bool) -> None:
     """Random loops, as they are planned or each by a whole block of threads."""
     with ExitStack() as stack:
@@ -165,6 +172,8 @@ def all_checks() -> dict[str, Check]:
         for kind in ("lanes", "mixed"):
             check = partial(operations, dtype, kind)
             checks[f"elementwise: {dtype}, {kind}"] = check
+    for name in FUNCTIONS:
+        checks[f"every float32: {name}"] = partial(every_float, name)
     for name, case in CASES.items():
         for transform in TRANSFORMS:
             if name in DIFFERENTIABLE or transform not in OF_DERIVATIVES:

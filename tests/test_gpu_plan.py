@@ -145,6 +145,23 @@ def test_threads_for_weights_and_work(
     assert gpu._threads(weights, largest) == threads
 
 
+@pytest.mark.parametrize(
+    ("weights", "lanes", "largest", "blocks"),
+    [
+        (4480, 2048, 4096, 4),
+        (4480, 500, 4096, 2),  # too few lanes to give all of them some
+        (1024, 1024, 1024, 2),  # too little to do for their threads
+        (0, 2048, 4096, 2),
+        (10_000, 2048, 4096, 2),
+        (49_152, 2048, 4096, 1),
+    ],
+)
+def test_blocks_of_a_multiprocessor(
+    weights: int, lanes: int, largest: float, blocks: int
+) -> None:
+    assert gpu._blocks(weights, lanes, largest, H200) == blocks
+
+
 def test_fewer_lanes_where_a_block_is_too_small() -> None:
     """32 lanes of 512 numbers, twice, are more than half of what this chip gives."""
     f = lambda c: onescan.scan(lambda c, _: (0.5 * c[:, ::-1], None), c, None, 5)

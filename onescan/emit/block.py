@@ -21,7 +21,7 @@ from onescan.emit.arrays import Array, At, Index, Memory, add, as_value
 from onescan.emit.emitter import CHEAP
 from onescan.emit.flat import same, unflattened
 from onescan.emit.mail import Mail
-from onescan.emit.meeting import ALIGNED, WARP, Meeting
+from onescan.emit.meeting import ALIGNED, Meeting
 from onescan.plan.home import stays_home
 from onescan.plan.plan import Lane, Plan
 
@@ -54,7 +54,6 @@ class BlockEmitter(Meeting):
         self.kept_bytes = 0  # of weights, in shared memory
         self.prepare: Any = None  # where code goes that runs before the first step
         self._pulled: dict[Any, ty.Value] | None = None  # in the visit of an element
-        self._busy = 0  # threads that the operations before have taken
         self._private: set[int] = set()
         self.now: ty.Value = None  # the step
         self.mailed: dict[Any, tuple[Mail, Memory]] = {}  # values that go by mail
@@ -198,21 +197,12 @@ class BlockEmitter(Meeting):
         else:
             for k in range(rounds):
                 body(add(self.b, thread, k * threads))
-        if left:
-            if not rounds:
-                thread = self._others(total, thread, threads)
+        if left and rounds:
             with self.b.if_then(self.below(thread, left)):
                 body(add(self.b, thread, rounds * threads))
-
-    def _others(self, count: int, thread: ty.Value, threads: int) -> ty.Value:
-        """Numbers for threads, of which the first `count` are in warps of their own.
-
-        Two small operations that need no barrier between them then go on side by side.
-        """
-        warps = -(-count // WARP) * WARP
-        first = self._busy if self._busy + warps <= threads else 0
-        self._busy = first + warps
-        return self.b.sub(thread, ir.Constant(ty.I64, first))
+        elif left:
+            with self.few(left, thread, threads) as number:
+                body(number)
 
     @contextmanager
     def first_thread(self) -> Iterator[None]:

@@ -8,6 +8,7 @@ what does not fit there in the memory of the block.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -28,11 +29,14 @@ from onescan.plan.home import stays_home
 
 #: numbers of a contraction that one load from shared memory brings
 TOGETHER = 4
+#: terms of a product that is computed where it is pulled
+FEW = 4
 #: weights that may be read again in every step
 SMALL = 16384
 #: rows whose sums one thread keeps at a time
 ROWS = 4
 
+Taker = Callable[[ty.Value, Place, Place], ty.Value]
 Weight = Callable[[], ty.Value]  # reads a weight, wherever it is kept
 
 
@@ -44,25 +48,52 @@ def dot_general(e: BlockEmitter, eqn: Any, operands: list[Array]) -> list[Array]
     (cx, cy), (bx, by) = eqn.params["dimension_numbers"]
     left = Side(x, list(cx), list(bx))
     right = Side(y, list(cy), list(by))
-    if not bx and ty.is_float(dtype) and (x.steady or y.steady):
+    steady = x.steady or y.steady
+    if steady and prod(left.sizes) <= FEW and e.body.uses[eqn.outvars[0]] == 1:
+        return [_where_pulled(e, eqn, left, right)]
+    if not bx and ty.is_float(dtype) and steady:
         weights = y.steady and (not x.steady or prod(y.shape) >= prod(x.shape))
         pair = (right, left) if weights else (left, right)
-        product = _Weights(e, eqn.outvars[0], *pair, swapped=weights).emit()
-        if product is not None:
-            return [product]
+        found = _Weights(e, eqn.outvars[0], *pair, swapped=weights).emit()
+        if found is not None:
+            return [found]
     target = e.fresh(eqn.outvars[0])
-    batch, free = len(bx), len(bx) + len(left.free)
+    start = ir.Constant(ty.register_type(target.dtype), None)
+    take = _taker(e, target.dtype, left, right)
+    sums(e, target, left.sizes, start, take, KINDS["reduce_sum"][0])
+    return [target]
+
+
+def _taker(e: BlockEmitter, dtype: Any, left: Side, right: Side) -> Taker:
+    """Adds a term of an element of a product."""
+    batch, free = len(left.batch), len(left.batch) + len(left.free)
 
     def take(total: ty.Value, place: Place, term: Place) -> ty.Value:
         a = left.at(place[:batch], place[batch:free], term)
         c = right.at(place[:batch], place[free:], term)
-        dtype = target.dtype
-        a, c = convert(e.b, a, x.dtype, dtype), convert(e.b, c, y.dtype, dtype)
+        a = convert(e.b, a, left.array.dtype, dtype)
+        c = convert(e.b, c, right.array.dtype, dtype)
         return multiply_add(e.b, dtype, a, c, total)
 
-    start = ir.Constant(ty.register_type(target.dtype), None)
-    sums(e, target, left.sizes, start, take, KINDS["reduce_sum"][0])
-    return [target]
+    return take
+
+
+def _where_pulled(e: BlockEmitter, eqn: Any, left: Side, right: Side) -> Array:
+    """A product of so few terms that who needs an element of it sums them himself.
+
+    LLVM loads the weights for that once, before the first step.
+    """
+    out = eqn.outvars[0]
+    take = _taker(e, out.aval.dtype, left, right)
+    terms = list(product(*map(range, left.sizes)))
+
+    def at(place: Place) -> ty.Value:
+        total: ty.Value = ir.Constant(ty.register_type(out.aval.dtype), None)
+        for term in terms:
+            total = take(total, place, term)
+        return rounded(e.b, total, out.aval.dtype)
+
+    return e.lazy(out, at, [left.array, right.array], cost=2 * len(terms))
 
 
 class Side:

@@ -2,7 +2,8 @@
 
 Between two operations stands a barrier, if the second reads what the first wrote, or
 writes what the first read or wrote.  Control flow is the same for all threads of a
-block, so all of them meet every barrier.
+block, so all of them meet every barrier.  Operations of one warp that need only each
+other wait for that warp alone (`seats`).
 
 Where one block cannot hold what a loop needs, several blocks work as one team (a
 cluster, in the words of the hardware).  Each of them has all shared memory of the
@@ -22,10 +23,10 @@ from onescan.emit.arrays import Memory
 from onescan.emit.emitter import Emitter
 from onescan.emit.mail import Mail
 from onescan.emit.nvvm import RANK, TID, function_of, given
+from onescan.emit.seats import WARP, Seats
 from onescan.emit.watch import Watch
 from onescan.plan.plan import Plan
 
-WARP = 32
 #: where arrays begin in the shared memory: what the widest load wants
 ALIGNED = 16
 
@@ -52,6 +53,7 @@ class Meeting(Emitter):
         self._anything = False  # whether any memory may have been touched, or just:
         self._read: set[int] = set()
         self._written: set[int] = set()
+        self._seats = Seats()
         module = function.module
         room: Any = ir.GlobalVariable(module, ir.ArrayType(ty.I8, 0), "shared", _SHARED)
         room.align = ALIGNED
@@ -151,19 +153,47 @@ class Meeting(Emitter):
         here = self.function.append_basic_block("phase")
         end = self.b.branch(here)
         self.b.position_at_end(here)
-        reads, writes = self.b.reads, self.b.writes
-        self.b.reads, self.b.writes = set(), set()
-        with self.by_itself():
+        self._seats.begin()
+        with self._watched() as (seen, changed), self.by_itself():
             yield
-        seen, changed = self.b.reads, self.b.writes
         met = (seen & self._written) | (changed & (self._read | self._written))
+        warp = self._warp_of(met, seen | changed)
         if met or self._anything:
             place = ir.IRBuilder(before)
             place.position_before(end)
-            self._settle(place, at_home=not self._anything and met <= self._home)
+            if warp is None:
+                self._settle(place, at_home=not self._anything and met <= self._home)
+            else:
+                self._barrier(place, WARP, 1)
+        self._seats.end(seen | changed, warp)
         self._read |= seen
         self._written |= changed
-        self.b.reads, self.b.writes = reads | seen, writes | changed
+
+    def _warp_of(self, met: set[int], touched: set[int]) -> int | None:
+        """The one warp that a phase has to wait for, if it can be a part of it."""
+        if self._anything or self.team > 1 or not self._seats.is_one_warp(touched):
+            return None
+        return self._seats.warp_of(met)
+
+    @contextmanager
+    def _watched(self) -> Iterator[tuple[set[int], set[int]]]:
+        """The memory that this code reads, and that it writes."""
+        reads, writes = self.b.reads, self.b.writes
+        seen, changed = self.b.reads, self.b.writes = set(), set()
+        yield seen, changed
+        reads |= seen
+        writes |= changed
+        self.b.reads, self.b.writes = reads, writes
+
+    @contextmanager
+    def few(self, count: int, thread: ty.Value, threads: int) -> Iterator[ty.Value]:
+        """Code of `count` of the threads; each of them has a number from 0 on."""
+        touched: set[int] = set()
+        number = self.b.sub(thread, self._seats.take(count, threads, touched))
+        with self._watched() as (seen, changed):
+            with self.b.if_then(self.below(number, count)):
+                yield number
+            touched.update(seen, changed)
 
     def sync(self) -> None:
         """Every thread has done what comes before."""
@@ -184,6 +214,7 @@ class Meeting(Emitter):
         else:
             self._barrier(self.b, self.block, 1)
             self._read, self._written = set(), set()
+            self._seats.met()
 
     def _settle(self, b: ty.Builder, at_home: bool = False) -> None:
         """A barrier; one block alone suffices for what blocks have of their own."""
@@ -194,6 +225,7 @@ class Meeting(Emitter):
             return
         self._barrier(b, self.block, self.team)
         self._anything, self._read, self._written = False, set(), set()
+        self._seats.met()
 
     def _barrier(self, b: ty.Builder, threads: int, team: int) -> None:
         module = self.function.module

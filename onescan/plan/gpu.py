@@ -37,8 +37,10 @@ CLUSTERS, SPILLED = 90, 1.5
 SIDE_BY_SIDE = 2 / 3
 #: operations that a thread of a block should have in the largest operation of a step
 EACH = 24
-#: weights with which two blocks fit into one multiprocessor
-LIGHT = 16384
+#: weights with which two blocks fit into one multiprocessor, or four smaller ones
+LIGHT, LIGHTER = 16384, 8192
+#: threads of each of so many blocks
+BESIDE = {1: 256, 2: 256, 4: 128}
 #: lanes that one block does at most
 ROWS = 32
 #: operations of one step of one tile from which XLA's many kernels are as good, and
@@ -126,8 +128,8 @@ def _block_plan(
     products = _steady_products(loop)
     weights = sum(products.values())
     team = _team(weights, chip)
-    # two blocks hide each other's latencies, if the weights leave room for both
-    blocks = 2 if weights <= LIGHT else 1
+    largest = max((w.operations for w in works), default=0.0) / _lanes(axes)
+    blocks = _blocks(weights, _lanes(axes), largest, chip)
     room = blocks * chip.cores // team
     if team > 1:  # its blocks must lie side by side on the chip, which wastes some
         room = max(1, int(room * SIDE_BY_SIDE))
@@ -147,7 +149,7 @@ def _block_plan(
             f"each step has {total / team / 1e6:.1f} million operations for a block of "
             "GPU threads, which XLA's own kernels spread better"
         )
-    threads = _threads(weights // team, max(per_tile, default=0.0))
+    threads = _threads(weights // team, rows * largest, BESIDE[blocks])
     unit = unit_of(loop, team, lambda v, i: i in lane_of.get(v, {}))
     grid = Grid(threads, together=True, team=team, unit=unit)
     return finished(loop, lanes, lane_of, 1, False, grid)
@@ -162,10 +164,23 @@ def _team(weights: int, chip: Chip) -> int:
     return next((n for n in sizes if weights <= n * most), sizes[-1])
 
 
-def _threads(weights: int, largest: float) -> int:
+def _blocks(weights: int, lanes: int, largest: float, chip: Chip) -> int:
+    """Blocks of a multiprocessor, which hide each other's latencies.
+
+    Each of them keeps the weights, and has lanes of its own, of whose steps the
+    largest operation should be work for all of its threads.
+    """
+    each = -(-lanes // (4 * chip.cores))
+    enough = lanes >= 4 * chip.cores and each * largest >= BESIDE[4] * EACH
+    if 0 < weights <= LIGHTER and enough:
+        return 4
+    return 2 if weights <= LIGHT else 1
+
+
+def _threads(weights: int, largest: float, most: int = 256) -> int:
     """Threads of a block: enough to keep the weights, and for the largest operation."""
     enough = [n for n, each in SIZES.items() if n * each >= weights]
-    wanted = min(256, max(WARP, power_below(int(largest / EACH))))
+    wanted = min(most, max(WARP, power_below(int(largest / EACH))))
     if not enough:  # the rest goes to shared memory
         return 512
     return max(enough[0], wanted)

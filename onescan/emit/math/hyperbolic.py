@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+from onescan.emit.math import nvidia
 from onescan.emit.math.coefficients import SINH, TANH
 from onescan.emit.math.exponential import exp_plus_one, exp_sum
 from onescan.emit.math.logarithm import log1p_sum
@@ -34,12 +35,24 @@ def tanh(x: Lane) -> Lane:
     """An odd polynomial near zero, 1 - 2 / (exp(2|x|) + 1) elsewhere."""
     bits = x.format.bits
     size = x.abs()
-    one = x.like(TANH_ONE[bits])
-    clamped = select(one < size, one, size)
-    large = 1.0 - quotient(2.0, exp_plus_one(clamped + clamped))
+    large = _tanh_beyond(size)
     z = size * size
     small = fma(size * z, poly(z, TANH[bits]), size)
     return select(size < TANH_SMALL, small, large).with_sign_of(x)
+
+
+def _tanh_beyond(x: Lane) -> Lane:
+    """1 - 2 / (exp(2 x) + 1) for an x that is not small.
+
+    The quotient is at most half of the result, and what exp is off by a third of
+    that.  So a GPU's own approximations will do, which know infinity and zero too.
+    """
+    if nvidia.usable(x):
+        sum = nvidia.about_two_to(x * (2 / math.log(2))) + 1.0
+        return fma(nvidia.about_one_over(sum), -2.0, 1.0)
+    one = x.like(TANH_ONE[x.format.bits])
+    clamped = select(one < x, one, x)
+    return 1.0 - quotient(2.0, exp_plus_one(clamped + clamped))
 
 
 @elementary

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onescan.emit.math import avx512
+from onescan.emit.math import avx512, nvidia
 from onescan.emit.math.types import SINGLE, Lane, fma, select
 
 
@@ -27,10 +27,13 @@ def quotient(x: Lane | float, y: Lane) -> Lane:
     A division keeps a processor busy for as long as a dozen multiplications.
     Newton's step makes 1 / y good to the last bits; what x / y then lacks is added.
     """
-    if y.format != SINGLE or not avx512.usable(y):
-        return x / y
     x = y.like(x)
-    about = avx512.about_one_over(y)
-    inverse = fma(about, fma(-y, about, 1.0), about)
+    if nvidia.usable(y):
+        inverse = nvidia.about_one_over(y)
+    elif y.format == SINGLE and avx512.usable(y):
+        about = avx512.about_one_over(y)
+        inverse = fma(about, fma(-y, about, 1.0), about)
+    else:
+        return x / y
     result = x * inverse
     return fma(inverse, fma(-y, result, x), result)
