@@ -2,16 +2,17 @@
 
     for each tile of the result:
         for each stretch of the contraction:
-            copy the tile's columns of x, if x is turned
             for each panel of columns:
                 copy the panel of y
                 for each block of rows:
                     sum the block in registers, then store it or add it to the result
 
 The copies lie in the order in which the sums read them: neighbours in a column of a
-matrix are so far apart that a cache has only few places for them.  What is left over
-at the end of the rows and of the columns is done by blocks of just that size, so
-nothing is read or written outside of the matrices or summed twice.
+matrix are so far apart that a cache has only few places for them.  Of x, a block reads
+one number for each row where it reads three vectors of y, which the second cache
+serves in time, turned or not.  What is left over at the end of the rows and of the
+columns is done by blocks of just that size, so nothing is read or written outside of
+the matrices or summed twice.
 """
 
 from __future__ import annotations
@@ -56,8 +57,6 @@ class _Kernel:
             for i in range(3)
         )
         self.panel = self._scratch(plan.stretch * plan.vectors * plan.width)
-        if self.m.turned:
-            self.columns_of_x = self._scratch(plan.stretch * plan.tile_rows)
         with self._loop(first, last, 1) as tile:
             self._tile(tile)
         self.b.ret_void()
@@ -80,8 +79,6 @@ class _Kernel:
             left, whole = self.b.sub(_i64(m.depth), start), _i64(plan.stretch)
             is_last = self.b.icmp_signed("<", left, whole)
             depth = self.b.select(is_last, left, whole)
-            if m.turned:
-                self._copy_x(rows, start, depth)
             with self._loop(*columns, panel) as column:
                 self._panel(rows, start, depth, column, plan.vectors, plan.width)
             begin = m.columns - m.columns % panel
@@ -102,19 +99,6 @@ class _Kernel:
         whole = _i64(total - total % unit)
         return begin, b.select(is_last, whole, b.add(begin, _i64(size)))
 
-    def _copy_x(
-        self, rows: tuple[ty.Value, ty.Value], start: ty.Value, depth: ty.Value
-    ) -> None:
-        for row, height in self._blocks(rows):
-            source = self._at(self.x, start, row, self.m.rows)
-            copy = self.parts.copy(self.m.rows, height)
-            self.b.call(copy, [source, self._copied(rows, row), depth])
-
-    def _copied(self, rows: tuple[ty.Value, ty.Value], row: ty.Value) -> ty.Value:
-        """Where the copy of a block of columns of x stands."""
-        place = self.b.sub(row, rows[0])
-        return self._at(self.columns_of_x, place, _i64(0), self.plan.stretch)
-
     def _panel(
         self,
         rows: tuple[ty.Value, ty.Value],
@@ -132,7 +116,7 @@ class _Kernel:
         is_first = self.b.icmp_signed("==", start, _i64(0))
         for row, height in self._blocks(rows):
             if m.turned:
-                x = self._copied(rows, row)
+                x = self._at(self.x, start, row, m.rows)
             else:
                 x = self._at(self.x, row, start, m.depth)
             out = self._at(self.out, row, column, m.columns)
@@ -226,7 +210,7 @@ class _Parts:
         function = self._function(name, *kinds)
         x, panel, out, depth, is_first = function.args
         m, align = self.m, self.m.dtype.itemsize
-        down, along = (1, height) if m.turned else (m.depth, 1)
+        down, along = (1, m.rows) if m.turned else (m.depth, 1)
         kind = ty.with_width(self.element, width if width > 1 else 0)
         places = [(r, v) for r in range(height) for v in range(vectors)]
         totals: dict[tuple[int, int], ty.Value] = {}
