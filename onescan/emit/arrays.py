@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from math import gcd, prod
 from typing import Any
 
@@ -34,6 +35,7 @@ class Vec:
 
 
 Index = int | ty.Value | Vec
+Groups = list[tuple[list[int], list[int]]]
 
 
 def as_value(b: ty.Builder, index: Index) -> ty.Value:
@@ -166,6 +168,25 @@ class Memory:
                 return False
             size *= n
         return True
+
+    def reshaped(
+        self, old: tuple[int, ...], new: tuple[int, ...], groups: Groups
+    ) -> Memory | None:
+        """The same memory as an array of another shape, if that needs no copy.
+
+        Each of `groups` are dimensions of the old shape, and those they become.
+        """
+        strides = [0] * len(new)
+        for before, after in groups:
+            inner = [i for i in before if old[i] > 1]
+            for i, j in pairwise(inner):
+                if self.strides[i] != self.strides[j] * old[j]:
+                    return None
+            step = self.strides[inner[-1]] if inner else 0
+            for i in reversed(after):
+                strides[i] = step
+                step *= new[i]
+        return None if self.group > 1 else replace(self, strides=tuple(strides))
 
     def address(self, b: ty.Builder, position: Index) -> ty.Value:
         """Where a number stands, counted in numbers from the offset."""
