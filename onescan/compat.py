@@ -44,7 +44,16 @@ stock_rule: Rule = _mlir._lowerings[scan_p].rule
 
 def register_scan_rule(rule: Rule) -> None:
     """Hand every scan that JAX lowers, on any platform, to `rule`."""
-    mlir.register_lowering(scan_p, rule)
+    register_seeing(scan_p, rule)
+
+
+def register_seeing(primitive: Any, rule: Rule) -> None:
+    """Register a rule that is given the program's own values, and sees what made them.
+
+    JAX would otherwise lower an equation as a function of its own, once for all that
+    are alike, and inline that.
+    """
+    mlir.register_lowering(primitive, rule, cacheable=False)
 
 
 def hide_frames(folder: Path) -> None:
@@ -199,6 +208,7 @@ def loop_of(params: dict[str, Any]) -> Loop:
         unroll=params["unroll"],
         name=name,
         source=source,
+        differentiated=params["jaxpr"].jaxpr.debug_info.arg_names is None,
     )
 
 
@@ -246,6 +256,62 @@ def array_type(shape: Sequence[int], dtype: Any) -> Any:
 def transposed(value: Any, order: Sequence[int]) -> Any:
     """A value of the program being lowered, with its dimensions in another order."""
     return stablehlo.transpose(value, ir.DenseI64ArrayAttr.get(list(order)))
+
+
+def maker_of(value: Any) -> Any:
+    """The operation of the program being lowered that makes a value, if one does."""
+    owner = value.owner if isinstance(value, ir.Value) else None
+    return None if owner is None or isinstance(owner, ir.Block) else owner
+
+
+def is_used(value: Any) -> bool:
+    """Whether an operation reads a value, so far."""
+    return next(iter(value.uses), None) is not None
+
+
+def type_of(value: Any) -> Any:
+    """The type of a value of the program being lowered; None if it is no array."""
+    kind = value.type if isinstance(value, ir.Value) else None
+    if not isinstance(kind, ir.RankedTensorType) or not kind.has_static_shape:
+        return None
+    dtype = _dtypes().get(str(kind.element_type))
+    return None if dtype is None else _core.ShapedArray(tuple(kind.shape), dtype)
+
+
+def _dtypes() -> dict[str, np.dtype]:
+    """Types of numbers, by the names that programs have for them."""
+    names = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 bfloat16 float16"
+    types = map(jax.numpy.dtype, [*names.split(), "float32", "float64"])
+    return {str(mlir.dtype_to_ir_type(dtype)): dtype for dtype in types}
+
+
+def broadcast_dims(op: Any) -> list[int]:
+    """Where the dimensions of a broadcast's operand are in its result."""
+    return list(ir.DenseI64ArrayAttr(op.attributes["broadcast_dimensions"]))
+
+
+def bounds_of(op: Any) -> tuple[list[int], list[int], list[int]]:
+    """Where a slice of the program begins and ends, and its strides."""
+    names = ("start_indices", "limit_indices", "strides")
+    starts, limits, strides = (
+        list(ir.DenseI64ArrayAttr(op.attributes[name])) for name in names
+    )
+    return starts, limits, strides
+
+
+def splat_of(op: Any) -> Any:
+    """The one number that a constant of the program is full of, if it is."""
+    value = op.attributes["value"]
+    if not isinstance(value, ir.DenseElementsAttr) or not value.is_splat:
+        return None
+    number: Any = value.get_splat_value()
+    return number.value
+
+
+def one_zero() -> tuple[Any, Any]:
+    """A value of the program being lowered that costs nothing, and its type."""
+    value = mlir.ir_constant(np.zeros(1, np.float32))
+    return value, _core.ShapedArray((1,), np.float32)
 
 
 def scalar_aval(dtype: Any) -> Any:

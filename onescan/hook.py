@@ -12,13 +12,14 @@ import time
 import warnings
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import numpy as np
 
 from onescan import compat, reporting, switches
+from onescan.absorb import absorbed
 from onescan.check import lower_both
 from onescan.errors import EngineError, EngineWarning
 from onescan.loop import Loop
@@ -52,12 +53,13 @@ def lower_scan(ctx: Any, *args: Any, **params: Any) -> Sequence[Any]:
     undo = compat.undo_point(ctx)
     try:
         with _types_of(loop), switches.using(**changes):
-            outcome = _outcome(ctx, loop)
+            outcome = _outcome(ctx, loop, args)
             if isinstance(outcome, Native):
                 check = settings.check and not inner
                 lower = lower_both if check else _lower_native
                 # a copy, because XLA's turn needs a context without traces of ours
                 results = lower(ctx.replace(), loop, outcome, args, params)
+                outcome = replace(outcome, notes=(*outcome.notes, *outcome.seen))
             elif outcome.lower is not None:
                 passed = outcome.lower(ctx.replace(), *args)
     except EngineError:  # a loop inside this one, in strict mode
@@ -97,7 +99,7 @@ def _types_of(loop: Loop) -> AbstractContextManager[Any]:
     return jax.enable_x64(True) if wide else nullcontext()
 
 
-def _outcome(ctx: Any, loop: Loop) -> Native | Left:
+def _outcome(ctx: Any, loop: Loop, args: Sequence[Any]) -> Native | Left:
     """What becomes of a loop: the program around it decides before the engine."""
     platform = compat.platform(ctx)
     if platform is None:
@@ -109,6 +111,10 @@ def _outcome(ctx: Any, loop: Loop) -> Native | Left:
         return Left(f"the body has side effects ({effects})")
     if (devices := compat.num_devices(ctx)) > 1:
         return Left(f"the program is sharded over {devices} devices")
+    if platform == "cpu" and (larger := absorbed(loop, args)) is not None:
+        outcome = compile_loop(larger.loop, platform)
+        if isinstance(outcome, Native):
+            return larger.native(outcome)
     return compile_loop(loop, platform)
 
 

@@ -30,6 +30,7 @@ class Loop:
     name: str  # the user's body function
     source: str  # "file.py:12", where that function is defined
     added_axes: int = 0  # in front of a step's values, by `jax.vmap`, where known
+    differentiated: bool = False  # whether JAX made it for a gradient
 
     @property
     def const_avals(self) -> list[Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from math import prod
 from typing import Any
@@ -46,6 +46,10 @@ from onescan.runtime import compiler, gpu
 from onescan.runtime.cpu import Kernel, lowering, register
 from onescan.runtime.moved import Orders, moved
 from onescan.surround import Engine, Lower, chunk_of, results_of, stock, surrounded
+from onescan.views import views
+
+#: an ordered set of notes
+Seen = dict[str, None]
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,7 @@ class Native:
     lower: Callable[..., Sequence[Any]]
     passes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  # what they did
+    seen: Seen = field(default_factory=dict)  # what `lower` found, as notes
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,9 @@ def compile_loop(loop: Loop, platform: str) -> Native | Left:
     last = PARALLEL_PASSES if wide and not switches.current().sequential else ()
     smaller = Smaller.of(loop, (*(WIDE_PASSES if wide else PASSES), *last))
     try:
-        return Native(smaller.lowered(partial(native, platform)), **smaller.told)
+        seen: Seen = {}
+        lower = smaller.lowered(partial(native, platform, seen=seen))
+        return Native(lower, **smaller.told, seen=seen)
     except LeaveToXla as reason:
         smaller = Smaller.of(loop, (*XLA_PASSES, *last))
         steps = steps_together(smaller.core) if platform == "cuda" else 1
@@ -142,7 +149,7 @@ class Smaller:
         return surrounded(self.loop, engine, self.steps, self.passes)
 
 
-def native(platform: str, loop: Loop) -> Callable[..., Sequence[Any]]:
+def native(platform: str, loop: Loop, seen: Seen) -> Callable[..., Sequence[Any]]:
     """The loop as one kernel, and how the program calls it."""
     if platform not in ("cpu", "cuda"):
         raise LeaveToXla(f"there is no native engine for {platform} yet")
@@ -150,10 +157,37 @@ def native(platform: str, loop: Loop) -> Callable[..., Sequence[Any]]:
     if switches.current().engine != "native":
         require_profit(loop, platform)
     if platform == "cuda":
-        plan, kernel = planned_on_gpu(loop, chip())
-        return gpu.lowering(kernel, *_layouts(plan))
+        return _reading_in_place(*planned_on_gpu(loop, chip()), _call_on_gpu, seen)
     plan = choose(loop, host())
-    return call_of(plan, register(kernel_of(plan)))
+    return _reading_in_place(plan, kernel_of(plan), _call_on_cpu, seen)
+
+
+def _reading_in_place(
+    plan: Plan,
+    kernel: Any,
+    call: Callable[..., Callable[..., Sequence[Any]]],
+    notes: Seen,
+) -> Callable[..., Sequence[Any]]:
+    """How the program calls a kernel, or one that reads its operands elsewhere."""
+
+    def lower(ctx: Any, *args: Any) -> Sequence[Any]:
+        seen = views(plan, args, ctx.avals_in)
+        if not seen:
+            return call(plan, kernel)(ctx, *args)
+        notes.update(dict.fromkeys(seen.notes))
+        there = replace(plan, starts=seen.starts, counters=seen.counters)
+        return call(there, None)(ctx.replace(avals_in=seen.types), *seen.args)
+
+    return lower
+
+
+def _call_on_gpu(plan: Plan, kernel: gpu.Kernel | None) -> Callable[..., Sequence[Any]]:
+    kernel = kernel or gpu_kernel_of(plan, chip())
+    return gpu.lowering(kernel, *_layouts(plan))
+
+
+def _call_on_cpu(plan: Plan, kernel: Kernel | None) -> Callable[..., Sequence[Any]]:
+    return call_of(plan, register(kernel or kernel_of(plan)))
 
 
 def planned_on_gpu(loop: Loop, chip: Chip) -> tuple[Plan, gpu.Kernel]:

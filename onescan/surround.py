@@ -40,7 +40,7 @@ FEWEST = 16
 loop_p = Primitive("onescan_loop")
 loop_p.multiple_results = True
 loop_p.def_abstract_eval(lambda *args, lower, results: list(results))
-mlir.register_lowering(loop_p, lambda ctx, *args, lower, results: lower(ctx, *args))
+compat.register_seeing(loop_p, lambda ctx, *args, lower, results: lower(ctx, *args))
 
 
 def budget(loop: Loop) -> int:

@@ -168,6 +168,27 @@ def many_shapes_of_lanes() -> None:
         _close(actual, network(jax.lax.scan, *args))
 
 
+def windows_and_counts() -> None:
+    """Slices of an array are read in place, and numbers of steps not at all."""
+
+    def counted(scan: Any, first: Any, carry: Any, xs: Any) -> Any:
+        def step(carry: Any, x: Any) -> Any:
+            i, now, following = x
+            carry = jax.tree.map(lambda c: 0.9 * c + first.mean() * now, carry)
+            return carry, following * i + sum(c.sum() for c in jax.tree.leaves(carry))
+
+        numbers = jnp.arange(len(xs) - 1, dtype=jnp.float32)
+        return scan(step, carry, (numbers, xs[:-1], xs[1:]), reverse=True)
+
+    for args in _arguments().values():
+        expected = jax.device_get(counted(jax.lax.scan, *args))
+        onescan.clear_report()
+        with _native():
+            _close(jax.jit(partial(counted, onescan.scan))(*args), expected)
+        (row,) = onescan.report().rows
+        assert len(row.notes) >= 2, row.notes
+
+
 def by_the_plain_loop() -> None:
     """The oracle that uses no scan at all."""
     for program, args in _arguments().items():
@@ -238,6 +259,7 @@ PROGRAMS: dict[str, Callable[[], None]] = {
         inside_a_while_loop,
         derivatives_of_a_batch,
         same_bits_again,
+        windows_and_counts,
         many_shapes_of_lanes,
         by_the_plain_loop,
         on_another_device,

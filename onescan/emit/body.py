@@ -17,6 +17,7 @@ from jax.extend.core import Jaxpr, Literal, Var
 
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Memory
+from onescan.emit.convert import convert
 from onescan.emit.emitter import Emitter
 from onescan.emit.indexing import SCATTERS
 from onescan.emit.rules import RULES
@@ -182,3 +183,10 @@ def literal(e: Emitter, atom: Any) -> Array:
         return Array((), dtype, lambda index: value)
     memory = e.constant_data(np.asarray(atom.val, dtype))
     return e.stored(memory, shape, (None,) * len(shape))
+
+
+def counted(b: ty.Builder, step: ty.Value, dtype: Any) -> Array:
+    """The number of a step."""
+    dtype = np.dtype(dtype)
+    value = convert(b, step, np.dtype(np.int64), dtype)
+    return Array((), dtype, lambda index: value)

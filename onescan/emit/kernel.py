@@ -22,7 +22,7 @@ from llvmlite import ir
 
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, Memory, add, scale
-from onescan.emit.body import literal
+from onescan.emit.body import counted, literal
 from onescan.emit.control import emit_body, renew
 from onescan.emit.emitter import Emitter
 from onescan.emit.math.features import allow
@@ -169,7 +169,7 @@ class Tile:
             return []
         e, spans, left = self.e, [], AHEAD
         following = e.b.add(t, ir.Constant(ty.I64, -1 if self.loop.reverse else 1))
-        xs = range(self.fixed, self.num_in)
+        xs = [i for i in range(self.fixed, self.num_in) if i not in self.plan.counters]
         ys = range(self.first_y, len(self.variables))
         for buffers in (xs, ys):
             found = []
@@ -344,7 +344,7 @@ class Tile:
         for d in reversed(self.plan.layouts[i]):
             strides[d] = size
             size *= shape[d]
-        offset: Index = 0
+        offset: Index = self.plan.starts.get(i, 0) * strides[0] if strides else 0
         group = 1
         for lane, stride in zip(lanes, strides, strict=True):
             if lane is not None:
@@ -376,6 +376,8 @@ class Tile:
     def _slice(self, i: int, t: ty.Value) -> Array:
         """The part of a stacked buffer that belongs to step t."""
         var, b = self.variables[i], self.e.b
+        if i in self.plan.counters:
+            return counted(b, t, var.aval.dtype)
         if i in self.stages:
             here = self.stages[i].at(self.block, self.chunk, t)
         else:

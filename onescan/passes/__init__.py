@@ -10,6 +10,7 @@ from functools import partial
 
 from onescan.passes.accumulate import accumulate
 from onescan.passes.ahead import ahead
+from onescan.passes.derive import derive
 from onescan.passes.hoist import hoist
 from onescan.passes.linear import linear
 from onescan.passes.simplify import simplify
@@ -23,7 +24,7 @@ _out = (
 )
 
 #: for a loop that becomes a kernel of a CPU
-PASSES = (simplify, accumulate, ahead, hoist, sink, simplify)
+PASSES = (simplify, accumulate, ahead, hoist, sink, derive, simplify)
 #: for one that becomes a kernel of a device with more threads than it may have lanes
 WIDE_PASSES = (simplify, accumulate, *_out)
 #: for one that XLA runs, where every accumulator is work too

@@ -52,6 +52,9 @@ class Plan:
     grain: int = 1
     grid: Grid | None = None  # on a GPU
     features: frozenset[str] = frozenset()  # of the processor
+    #: by operand: the step of its array that the loop reads first
+    starts: dict[int, int] = field(default_factory=dict)
+    counters: frozenset[int] = frozenset()  # operands that are the numbers of the steps
 
     @property
     def tiles(self) -> int:

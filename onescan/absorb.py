@@ -1,0 +1,254 @@
+"""Absorbing: light work on whole xs in front of a loop is done in the loop.
+
+JAX's rule for scan is given values of the program around it, and what made them can be
+read there.  An x that is computed from other arrays, element by element, is not taken
+as it is: the loop reads those arrays, and computes it when it needs it.  XLA then
+never writes it to memory, unless something else reads it.  The residuals that
+`derive` leaves out of a forward loop end here, in the backward one.
+
+Right, because work that is done element by element on stacked arrays is the same work
+on each step's part of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import jax
+from jax import lax
+from jax.extend.core import JaxprEqn, Var
+
+from onescan import compat
+from onescan.loop import Loop, nbytes
+from onescan.passes.split import parts_of, rebuilt
+from onescan.passes.worth import FILLS_A_VECTOR
+from onescan.pipeline import Native
+
+#: operations that cost less than writing and reading their result
+LIGHT: dict[str, Callable[..., Any]] = {
+    "stablehlo.add": lax.add,
+    "stablehlo.subtract": lax.sub,
+    "stablehlo.multiply": lax.mul,
+    "stablehlo.negate": lax.neg,
+    "stablehlo.maximum": lax.max,
+    "stablehlo.minimum": lax.min,
+}
+#: how many of them one x may take
+MOST = 6
+
+Value = Any  # of the program being lowered
+Step = Callable[[Mapping[Value, Any]], Any]  # from sources of one step to an array
+
+
+@dataclass(frozen=True, eq=False)
+class Recipe:
+    """How an array is made from others, as work of one step."""
+
+    step: Step
+    stacked: frozenset[Value] = frozenset()  # sources with time in front
+    fixed: frozenset[Value] = frozenset()  # and without
+    work: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Absorbed:
+    """A loop that makes some of its xs itself, and what it takes from the program."""
+
+    loop: Loop
+    args: list[Value]
+    types: list[Any]
+    note: str
+
+    def native(self, outcome: Native) -> Native:
+        """What became of this loop as what became of the loop it was made from."""
+
+        def lower(ctx: Any, *_: Value) -> Sequence[Value]:
+            return outcome.lower(ctx.replace(avals_in=self.types), *self.args)
+
+        notes = (self.note, *outcome.notes)
+        return Native(lower, ("absorb", *outcome.passes), notes, outcome.seen)
+
+
+def absorbed(loop: Loop, args: Sequence[Value]) -> Absorbed | None:
+    """The loop with the light work in front of it, if there is any worth it."""
+    first = loop.num_consts + loop.num_carry
+    recipes = _worth_it(loop, args[first:])
+    if not recipes or loop.body.consts:
+        return None
+    parts = parts_of(loop)
+    direct: dict[Value, Var] = {}
+    renamed: dict[Var, Any] = {}
+    for i, (value, v) in enumerate(zip(args[first:], parts.xs, strict=True)):
+        if i not in recipes:
+            renamed[v] = direct.setdefault(value, v)
+    fixed = _union(r.fixed for r in recipes.values())
+    stacked = [
+        v for v in _union(r.stacked for r in recipes.values()) if v not in direct
+    ]
+    known = [*fixed, *stacked, *direct]
+    types = [compat.type_of(value) for value in fixed]
+    types += [_of_step(compat.type_of(value)) for value in stacked]
+    types += [v.aval for v in direct.values()]
+
+    def make(*values: Any) -> list[Any]:
+        given = dict(zip(known, values, strict=True))
+        return [recipe.step(given) for recipe in recipes.values()]
+
+    traced = jax.make_jaxpr(make)(*types)
+    new, old = traced.jaxpr.invars, len(fixed) + len(stacked)
+    same: dict[Var, Any] = dict(zip(new[old:], direct.values(), strict=True))
+    made = _renamed(traced.jaxpr.outvars, same)
+    renamed.update(zip((parts.xs[i] for i in recipes), made, strict=True))
+    body = rebuilt(
+        loop,
+        parts.replace(
+            consts=(*parts.consts, *new[: len(fixed)]),
+            xs=(*new[len(fixed) : old], *direct.values()),
+            eqns=(*_read(traced.jaxpr.eqns, same), *_read(parts.eqns, renamed)),
+            new_carry=_renamed(parts.new_carry, renamed),
+            ys=_renamed(parts.ys, renamed),
+        ),
+    )
+    consts, carry = args[: loop.num_consts], args[loop.num_consts : first]
+    count = len(recipes)
+    return Absorbed(
+        body,
+        [*consts, *fixed, *carry, *stacked, *direct],
+        [
+            *body.const_avals,
+            *body.carry_avals,
+            *(compat.stacked(aval, loop.length) for aval in body.x_avals),
+        ],
+        f"computed {count} of the xs in the loop, not in memory before it",
+    )
+
+
+def _worth_it(loop: Loop, values: Sequence[Value]) -> dict[int, Recipe]:
+    """The xs that the loop should make itself, by position.
+
+    It reads no more than before; and where it does not read less, nothing else has
+    asked for the x so far.
+    """
+    recipes: dict[int, Recipe] = {}
+    for i, (value, aval) in enumerate(zip(values, loop.x_avals, strict=True)):
+        if prod(aval.shape) >= FILLS_A_VECTOR and _is_plain(value, aval):
+            recipe = _recipe(value, loop.length, MOST)
+            if recipe is not None and recipe.work:
+                recipes[i] = recipe
+    read = {value for i, value in enumerate(values) if i not in recipes}
+    found: dict[int, Recipe] = {}
+    for i, recipe in recipes.items():
+        new = recipe.stacked - read
+        size = nbytes([compat.type_of(value) for value in new])
+        most = nbytes([loop.x_avals[i]], loop.length)
+        if not new or (size <= most and not compat.is_used(values[i])):
+            found[i] = recipe
+            read |= new
+        else:
+            read.add(values[i])
+    return found
+
+
+def _is_plain(value: Value, aval: Any) -> bool:
+    """Whether a value of the program is what the body calls it: keys are not."""
+    kind = compat.type_of(value)
+    return kind is not None and _of_step(kind) == compat.array_type(
+        aval.shape, aval.dtype
+    )
+
+
+def _recipe(value: Value, length: int, most: int) -> Recipe | None:
+    """How a stacked array is made by light work, or nothing but that it is there."""
+    kind, op = compat.type_of(value), compat.maker_of(value)
+    if kind is None or not kind.shape or kind.shape[0] != length:
+        return None
+    there = Recipe(lambda given: given[value], stacked=frozenset([value]))
+    if op is None:
+        return there
+    made = None
+    if op.name in LIGHT and most > 0 and kind.dtype != bool:
+        made = _operation(LIGHT[op.name], op.operands, length, most - 1)
+    elif op.name == "stablehlo.constant":
+        made = _constant(op, kind.shape[1:], kind.dtype)
+    elif op.name == "stablehlo.broadcast_in_dim":
+        made = _broadcast(op, kind, length, most)
+    elif op.name == "stablehlo.reshape":
+        made = _reshape(op, kind, length, most)
+    return made or there
+
+
+def _operation(
+    apply: Callable[..., Any], operands: Sequence[Value], length: int, most: int
+) -> Recipe | None:
+    recipes: list[Recipe] = []
+    for operand in operands:
+        recipe = _recipe(operand, length, most)
+        if recipe is None:
+            return None
+        recipes.append(recipe)
+        most -= recipe.work
+    return Recipe(
+        lambda given: apply(*(recipe.step(given) for recipe in recipes)),
+        frozenset().union(*(recipe.stacked for recipe in recipes)),
+        frozenset().union(*(recipe.fixed for recipe in recipes)),
+        1 + sum(recipe.work for recipe in recipes),
+    )
+
+
+def _constant(op: Any, shape: Sequence[int], dtype: Any) -> Recipe | None:
+    number = compat.splat_of(op)
+    if number is None:
+        return None
+    return Recipe(lambda given: lax.full(shape, number, dtype))
+
+
+def _broadcast(op: Any, kind: Any, length: int, most: int) -> Recipe | None:
+    """An array in more dimensions: time is one of its own, or a new one."""
+    (operand,) = op.operands
+    dims, shape = compat.broadcast_dims(op), kind.shape[1:]
+    inner = [i - 1 for i in dims if i]
+    if 0 not in dims:
+        maker = compat.maker_of(operand)
+        if maker is not None and maker.name == "stablehlo.constant":
+            return _constant(maker, shape, kind.dtype)
+        if compat.type_of(operand) is None:
+            return None
+        return Recipe(
+            lambda given: lax.broadcast_in_dim(given[operand], shape, inner),
+            fixed=frozenset([operand]),
+        )
+    recipe = _recipe(operand, length, most) if dims[0] == 0 else None
+    if recipe is None:
+        return None
+    step = recipe.step
+    return replace(
+        recipe, step=lambda given: lax.broadcast_in_dim(step(given), shape, inner)
+    )
+
+
+def _reshape(op: Any, kind: Any, length: int, most: int) -> Recipe | None:
+    recipe = _recipe(op.operands[0], length, most)
+    if recipe is None:
+        return None
+    step, shape = recipe.step, kind.shape[1:]
+    return replace(recipe, step=lambda given: lax.reshape(step(given), shape))
+
+
+def _of_step(aval: Any) -> Any:
+    return compat.array_type(aval.shape[1:], aval.dtype)
+
+
+def _union(sets: Iterable[frozenset[Value]]) -> list[Value]:
+    return list(dict.fromkeys(value for values in sets for value in values))
+
+
+def _renamed(atoms: Iterable[Any], names: Mapping[Var, Any]) -> tuple[Any, ...]:
+    return tuple(names.get(v, v) if isinstance(v, Var) else v for v in atoms)
+
+
+def _read(eqns: Iterable[JaxprEqn], names: Mapping[Var, Any]) -> list[JaxprEqn]:
+    """The equations, reading variables by other names."""
+    return [eqn.replace(invars=list(_renamed(eqn.invars, names))) for eqn in eqns]

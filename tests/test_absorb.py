@@ -1,0 +1,151 @@
+"""Light work on xs in front of a loop, which is done in the loop."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import onescan
+from onescan import switches
+
+STEPS, LANES = 6, 16
+A, B = (
+    jax.random.normal(jax.random.key(k), (STEPS, LANES), dtype=jnp.float32)
+    for k in (0, 1)
+)
+NOTE = "computed 1 of the xs in the loop, not in memory before it"
+
+
+def step(c, x):
+    c = jnp.sin(c) + x
+    return c, c * 2
+
+
+def run(program, *args):
+    """A program by our scan and JAX's; the text of ours, and what the passes said."""
+    jax.clear_caches()
+    onescan.clear_report()
+    ours = jax.jit(lambda *args: program(onescan.scan, *args))
+    compiled = ours.lower(*args).compile()
+    notes = [note for row in onescan.report().rows for note in row.notes]
+    expected = jax.jit(lambda *args: program(jax.lax.scan, *args))(*args)
+    for got, stock in zip(
+        jax.tree.leaves(compiled(*args)), jax.tree.leaves(expected), strict=True
+    ):
+        np.testing.assert_allclose(got, stock, rtol=2e-6, atol=2e-6)
+    return compiled.as_text(), notes
+
+
+def test_work_in_front_of_a_loop_is_done_in_it():
+    text, notes = run(lambda scan, a: scan(step, jnp.zeros(LANES), 2 * a + 1), A)
+    assert notes == [NOTE]
+    assert "multiply" not in text
+
+
+def test_work_on_what_the_loop_reads_anyway():
+    def program(scan, a, b):
+        def both(c, x):
+            return step(c, x[0] + x[1] * x[2])
+
+        return scan(both, jnp.zeros(LANES), (a, a * b, b))
+
+    text, notes = run(program, A, B)
+    assert notes == [NOTE]
+    assert "multiply" not in text
+
+
+def test_an_x_that_something_else_reads_is_still_right():
+    def program(scan, a, b):
+        x = a * b - a
+        return scan(step, jnp.zeros(LANES), x), x, jnp.sum(x)
+
+    run(program, A, B)
+
+
+def test_more_to_read_is_not_less_work():
+    _, notes = run(lambda scan, a, b: scan(step, jnp.zeros(LANES), a * b), A, B)
+    assert notes == []
+
+
+def test_dear_work_stays_in_front():
+    _, notes = run(lambda scan, a: scan(step, jnp.zeros(LANES), jnp.exp(a)), A)
+    assert notes == []
+
+
+def test_single_numbers_stay_in_front():
+    _, notes = run(lambda scan, a: scan(step, jnp.float32(0), 2 * a), A[:, 0])
+    assert notes == []
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda a, w: a * w,  # one row for all steps
+        lambda a, w: a * jnp.sum(w),
+        lambda a, w: a * w[None, :] + w[0],
+        lambda a, w: jnp.broadcast_to(a[:, :1], a.shape) * w,
+        lambda a, w: (a * 2).reshape(STEPS, 4, 4).reshape(STEPS, LANES),
+        lambda a, w: jnp.maximum(a, 0) - jnp.minimum(-a, w),
+        lambda a, w: (a.astype(jnp.int32) * 3 - 1).astype(jnp.float32),
+    ],
+)
+@pytest.mark.parametrize("reverse", [False, True])
+def test_ways_to_make_xs(make, reverse):
+    def program(scan, a, w):
+        return scan(step, jnp.zeros(LANES), make(a, w), reverse=reverse)
+
+    run(program, A, B[0])
+
+
+OPERATIONS = [jnp.add, jnp.subtract, jnp.multiply, jnp.maximum, jnp.minimum]
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 4), st.integers(0, 9), st.integers(0, 9)), max_size=8
+    ),
+    st.lists(st.integers(0, 9), min_size=1, max_size=3),
+)
+def test_random_work_in_front(makers, chosen):
+    def program(scan, a, b):
+        values = [a, b, a[::-1]]
+        for which, i, j in makers:
+            operands = values[i % len(values)], values[j % len(values)]
+            values.append(OPERATIONS[which](*operands))
+        xs = [values[-1 - k % len(values)] for k in chosen]
+        return scan(lambda c, x: step(c, sum(x)), jnp.zeros(LANES), xs), values[-1]
+
+    run(program, A, B)
+
+
+def test_the_gradient_of_a_loss_reads_what_the_loop_left():
+    """The cotangent of each h is 2 h, which nobody writes down."""
+
+    def program(scan, a):
+        def loss(a):
+            return jnp.sum(scan(step, jnp.zeros(LANES), a)[1] ** 2)
+
+        return jax.grad(loss)(a)
+
+    _, notes = run(program, A)
+    assert any(note.startswith("computed") for note in notes)
+
+
+def test_batches_and_second_derivatives():
+    def program(scan, a):
+        def loss(a):
+            return jnp.sum(scan(step, jnp.zeros(LANES), a * a + a)[0] ** 2)
+
+        return jax.vmap(jax.grad(loss))(jnp.stack([a, 2 * a]))
+
+    run(program, A)
+
+
+def test_results_under_check():
+    with switches.using(check=True):
+        run(lambda scan, a: scan(step, jnp.zeros(LANES), 2 * a + 1), A)
