@@ -32,6 +32,10 @@ UNROLLED_IN_ALL = 3000
 SHORTEST = 4
 #: elementwise values dearer than this (in operations) are not computed twice
 CHEAP = 1
+#: operations from which a value is computed for several vectors at once, and for how
+#: many: one alone would wait for itself
+DEAR = 16
+SEVERAL = 4
 
 
 class Emitter:
@@ -157,7 +161,8 @@ class Emitter:
         The vector lies along the vector lane if there is one, else along
         dimension `vector` (None: no vectors there, -1: the last).
         """
-        for counts, place in self._segments(shape, lanes, vector):
+        several = SEVERAL if cost >= DEAR else 1
+        for counts, place in self._segments(shape, lanes, vector, several):
             self.for_each(counts, lambda index, place=place: body(place(index)), cost)
 
     def nest_in_order(
@@ -210,6 +215,7 @@ class Emitter:
         shape: tuple[int, ...],
         lanes: tuple[Lane | None, ...],
         vector: int | None,
+        several: int = 1,
     ) -> Iterator[tuple[list[int], Callable[[Any], tuple[Index, ...]]]]:
         """Loop counts, and from loop indices to an index, for each vector width."""
         if 0 in shape:
@@ -224,7 +230,7 @@ class Emitter:
             yield list(shape), lambda index: tuple(index)
             return
         along, start = vector % len(shape), 0
-        for width in self.widths(shape[along]):
+        for width in self.widths(shape[along], several):
             count = (shape[along] - start) // width
 
             def place(index: Any, start: int = start, width: int = width) -> Any:
@@ -236,9 +242,9 @@ class Emitter:
             yield [*shape[:along], *shape[along + 1 :], count], place
             start += count * width
 
-    def widths(self, n: int) -> list[int]:
+    def widths(self, n: int, several: int = 1) -> list[int]:
         """Vector widths that cover n positions, widest first."""
-        width, found = self.plan.width if n >= SHORTEST else 1, []
+        width, found = self.plan.width * several if n >= SHORTEST else 1, []
         while n:
             if n >= width:
                 found.append(width)
