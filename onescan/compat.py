@@ -299,6 +299,11 @@ def bounds_of(op: Any) -> tuple[list[int], list[int], list[int]]:
     return starts, limits, strides
 
 
+def dimension_of(op: Any) -> int:
+    """The dimension along which the program puts arrays one after the other."""
+    return ir.IntegerAttr(op.attributes["dimension"]).value
+
+
 def splat_of(op: Any) -> Any:
     """The one number that a constant of the program is full of, if it is."""
     value = op.attributes["value"]

@@ -175,7 +175,9 @@ def _reading_in_place(
         if not seen:
             return call(plan, kernel)(ctx, *args)
         notes.update(dict.fromkeys(seen.notes))
-        there = replace(plan, starts=seen.starts, counters=seen.counters)
+        there = replace(
+            plan, starts=seen.starts, tails=seen.tails, counters=seen.counters
+        )
         return call(there, None)(ctx.replace(avals_in=seen.types), *seen.args)
 
     return lower
@@ -229,7 +231,7 @@ def kernel_of(plan: Plan) -> Kernel:
     body = plan.loop.body
     return Kernel(
         module=build(plan),
-        num_operands=len(body.in_avals),
+        num_operands=len(body.in_avals) + len(plan.tails),
         num_results=len(body.out_avals),
         tiles=plan.tiles,
         threads=plan.threads,
@@ -280,7 +282,8 @@ def _layouts(plan: Plan) -> tuple[list[Any], list[Any]]:
     layouts: list[Any] = [order[::-1] for order in plan.layouts]
     for i in plan.apart:  # these come in the kernel's own order
         layouts[i] = None
-    return layouts[:count], layouts[count:]
+    tails = [layouts[i] for i in plan.tails]
+    return layouts[:count] + tails, layouts[count:]
 
 
 def _orders(plan: Plan) -> tuple[Orders, Orders]:

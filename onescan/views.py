@@ -1,13 +1,14 @@
 """Views: xs that a kernel reads where they stand, or does not have to read at all.
 
-`v[:-1]` and `v[1:]` as xs are two copies of an array that XLA makes for a kernel, and
-`jnp.arange(n)` is an array of what a loop counts anyway.  The rule that puts the call
-of a kernel into the program is given values of that program, and sees that one is a
-slice along time or a count; the kernel then takes the whole array and begins where
-the slice does, or takes nothing.  What nobody reads, XLA does not make.
+`v[:-1]` and `v[1:]` as xs are two copies of an array that XLA makes for a kernel, so is
+`jnp.concatenate([v[1:], last[None]])`, and `jnp.arange(n)` is an array of what a loop
+counts anyway.  The rule that puts the call of a kernel into the program is given
+values of that program, and sees that one is a slice along time, two arrays one after
+the other, or a count; the kernel then takes the whole array and begins where the slice
+does, takes both arrays, or takes nothing.  What nobody reads, XLA does not make.
 
-Right, because step t of a slice is step t + start of the whole, and number t of a
-count is t.
+Right, because step t of a slice is step t + start of the whole, step t of two arrays
+is step t of the first or what is left of t in the second, and number t of a count is t.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from onescan import compat
-from onescan.plan.plan import Plan
+from onescan.plan.plan import Plan, Tail
 
 Value = Any  # of the program being lowered
 
@@ -35,17 +36,18 @@ class Views:
     args: list[Value]
     types: list[Any]
     starts: dict[int, int]  # by operand: the step of its array that is the first
+    tails: dict[int, Tail]  # by operand: where its last steps are, in one more each
     counters: frozenset[int]  # operands that are the numbers of the steps
 
     def __bool__(self) -> bool:
-        return bool(self.starts or self.counters)
+        return bool(self.starts or self.tails or self.counters)
 
     @property
     def notes(self) -> list[str]:
         found = []
-        if count := len(self.starts):
+        if count := len({*self.starts, *self.tails}):
             what = "1 x" if count == 1 else f"{count} xs"
-            found.append(f"read {what} in place, as slices of larger arrays")
+            found.append(f"read {what} in place, as parts of other arrays")
         if count := len(self.counters):
             what = "1 x that counts" if count == 1 else f"{count} xs that count"
             found.append(f"took {what} steps from the loop itself")
@@ -57,24 +59,43 @@ def views(plan: Plan, args: Sequence[Value], types: Sequence[Any]) -> Views:
     loop = plan.loop
     found, kinds = list(args), list(types)
     starts: dict[int, int] = {}
+    tails: dict[int, Tail] = {}
     counters: set[int] = set()
+    rest: list[Value] = []
     for i in range(loop.num_consts + loop.num_carry, len(args)):
         if plan.layouts[i][0] != 0:  # time is not what it is stacked along
             continue
-        while (start := _start(found[i])) is not None:
-            starts[i] = starts.get(i, 0) + start
-            found[i] = compat.maker_of(found[i]).operands[0]
-        if i in starts:
-            kinds[i] = compat.type_of(found[i])
-        elif _counts(found[i], loop.length):
+        value = args[i]
+        if _counts(value, loop.length):  # the kernel does not read it
+            found[i], kinds[i] = compat.one_zero()
             counters.add(i)
-    for i in counters:  # the kernel does not read it
-        found[i], kinds[i] = compat.one_zero()
-    return Views(found, kinds, starts, frozenset(counters))
+            continue
+        if plan.grid is None and (pieces := _pieces(value)) is not None:
+            value, last = pieces
+            after = compat.type_of(value).shape[0]
+            last, start = _source(last)
+            tails[i] = Tail(after, start)
+            rest.append(last)
+        found[i], start = _source(value)
+        if found[i] is not value:
+            starts[i] = start
+        if i in starts or i in tails:
+            kinds[i] = compat.type_of(found[i])
+    kinds += map(compat.type_of, rest)
+    return Views([*found, *rest], kinds, starts, tails, frozenset(counters))
+
+
+def _source(value: Value) -> tuple[Value, int]:
+    """The array that a value is a slice of along time, and where it begins there."""
+    first = 0
+    while (start := _start(value)) is not None:
+        value = compat.maker_of(value).operands[0]
+        first += start
+    return value, first
 
 
 def _start(value: Value) -> int | None:
-    """Where a value begins in an array that it is a slice of along time."""
+    """Where a slice begins, if it is one along time alone."""
     op = compat.maker_of(value)
     if op is None or op.name != "stablehlo.slice":
         return None
@@ -83,6 +104,16 @@ def _start(value: Value) -> int | None:
     if whole is None or set(strides) != {1} or any(starts[1:]):
         return None
     return starts[0] if tuple(limits[1:]) == whole.shape[1:] else None
+
+
+def _pieces(value: Value) -> tuple[Value, Value] | None:
+    """The two arrays that a value is, one after the other along time."""
+    op = compat.maker_of(value)
+    if op is None or op.name != "stablehlo.concatenate" or len(op.operands) != 2:
+        return None
+    first, last = op.operands
+    plain = compat.type_of(first) is not None and compat.type_of(last) is not None
+    return (first, last) if plain and compat.dimension_of(op) == 0 else None
 
 
 def _counts(value: Value, length: int) -> bool:

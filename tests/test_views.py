@@ -51,7 +51,47 @@ def test_shifted_windows(shape, reverse):
 
     text, notes = run(program, values(STEPS, *shape), values(STEPS + 1, *shape, key=1))
     assert " slice(" not in text
-    assert notes == ("read 2 xs in place, as slices of larger arrays",)
+    assert notes == ("read 2 xs in place, as parts of other arrays",)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (64,), (2, 17)])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_window_that_is_filled_up(shape, reverse):
+    """The next values as users write them: all but the first, and one for the end."""
+
+    def program(scan, rewards, values, last):
+        def step(a, x):
+            reward, value, following = x
+            a = reward + 0.9 * following - value + 0.8 * a
+            return a, a
+
+        following = jnp.concatenate([values[1:], last[None]])
+        xs = rewards, values, following
+        return scan(step, jnp.zeros(shape), xs, reverse=reverse)
+
+    args = (*values(2, STEPS, *shape), values(*shape, key=1))
+    text, notes = run(program, *args)
+    assert "concatenate" not in text
+    assert notes == ("read 1 x in place, as parts of other arrays",)
+
+
+@pytest.mark.parametrize("cut", [1, 4, STEPS - 1])
+def test_two_arrays_one_after_the_other(cut):
+    def program(scan, a, b):
+        xs = jnp.concatenate([a[2 : 2 + cut], b[3 : 3 + STEPS - cut]])
+        return scan(lambda c, x: (0.5 * c + x, c * x), jnp.zeros(16), xs)
+
+    text, _ = run(program, values(STEPS + 2, 16), values(STEPS + 3, 16, key=1))
+    assert "concatenate" not in text
+
+
+def test_three_arrays_one_after_the_other_are_copied():
+    def program(scan, a):
+        xs = jnp.concatenate([a[:2], a[5:], a[2:5]])
+        return scan(lambda c, x: (0.5 * c + x, c * x), jnp.zeros(16), xs)
+
+    _, notes = run(program, values(STEPS, 16))
+    assert notes == ()
 
 
 def test_a_slice_of_a_slice():

@@ -13,6 +13,7 @@ first cache.  A carry too large for the stack lives in its result buffer.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -49,7 +50,7 @@ def build(plan: Plan) -> ir.Module:
     module = ir.Module("onescan")
     allow(module, plan.features)
     loop = plan.loop
-    count = len(loop.body.in_avals) + len(loop.body.out_avals)
+    count = len(loop.body.in_avals) + len(plan.tails) + len(loop.body.out_avals)
     void = ir.VoidType()
     kind = ir.FunctionType(void, [*[ty.PTR] * count, ty.I64])
     tile = ir.Function(module, kind, "tile")
@@ -108,8 +109,13 @@ class Tile:
         self.e, self.plan = e, e.plan
         loop, jaxpr = e.plan.loop, e.plan.loop.body.jaxpr
         self.loop = loop
-        *self.pointers, self.number = e.function.args
+        *buffers, self.number = e.function.args
         self.num_in = len(jaxpr.invars)
+        results = self.num_in + len(e.plan.tails)
+        self.pointers = [*buffers[: self.num_in], *buffers[results:]]
+        self.tails = dict(
+            zip(e.plan.tails, buffers[self.num_in : results], strict=True)
+        )
         self.fixed = loop.num_consts + loop.num_carry
         self.carries: list[Any] = jaxpr.invars[loop.num_consts : self.fixed]
         # the variable that says how each buffer lies along the lanes
@@ -344,7 +350,9 @@ class Tile:
         for d in reversed(self.plan.layouts[i]):
             strides[d] = size
             size *= shape[d]
-        offset: Index = self.plan.starts.get(i, 0) * strides[0] if strides else 0
+        offset: Index = 0
+        if i in self.plan.starts and i not in self.tails:
+            offset = self.plan.starts[i] * strides[0]
         group = 1
         for lane, stride in zip(lanes, strides, strict=True):
             if lane is not None:
@@ -380,10 +388,22 @@ class Tile:
             return counted(b, t, var.aval.dtype)
         if i in self.stages:
             here = self.stages[i].at(self.block, self.chunk, t)
+        elif i in self.tails:
+            here = self._in_two(i, t)
         else:
             here = self._memory(i).within(b, t)
         shape, lanes = self.plan.local_shape(var), self.plan.local_lanes(var)
         return self.e.stored(here, shape, lanes)
+
+    def _in_two(self, i: int, t: ty.Value) -> Memory:
+        """The same where the first steps stand in one array and the rest in another."""
+        b, tail = self.e.b, self.plan.tails[i]
+        first = b.icmp_signed("<", t, ir.Constant(ty.I64, tail.after))
+        later = b.add(t, ir.Constant(ty.I64, tail.start - tail.after))
+        start = b.add(t, ir.Constant(ty.I64, self.plan.starts.get(i, 0)))
+        pointer = b.select(first, self.pointers[i], self.tails[i])
+        whole = replace(self._memory(i), pointer=pointer)
+        return whole.within(b, b.select(first, start, later))
 
 
 def _bytes(array: Array) -> int:

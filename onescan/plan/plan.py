@@ -41,6 +41,14 @@ class Grid:
     unit: int = 0  # positions of the last dimension that the team has shares of
 
 
+@dataclass(frozen=True)
+class Tail:
+    """The last steps of an operand, in an array of their own."""
+
+    after: int  # how many steps stand in the first array
+    start: int  # the step of the second array that follows them
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
     loop: Loop
@@ -54,6 +62,8 @@ class Plan:
     features: frozenset[str] = frozenset()  # of the processor
     #: by operand: the step of its array that the loop reads first
     starts: dict[int, int] = field(default_factory=dict)
+    #: by operand: where the rest of its steps stand, in one more operand each
+    tails: dict[int, Tail] = field(default_factory=dict)
     counters: frozenset[int] = frozenset()  # operands that are the numbers of the steps
 
     @property
