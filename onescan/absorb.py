@@ -48,8 +48,8 @@ class Recipe:
     """How an array is made from others, as work of one step."""
 
     step: Step
-    stacked: frozenset[Value] = frozenset()  # sources with time in front
-    fixed: frozenset[Value] = frozenset()  # and without
+    stacked: tuple[Value, ...] = ()  # sources with time in front
+    fixed: tuple[Value, ...] = ()  # and without
     work: int = 0
 
 
@@ -141,12 +141,12 @@ def _worth_it(loop: Loop, values: Sequence[Value]) -> dict[int, Recipe]:
     read = {value for i, value in enumerate(values) if i not in recipes}
     found: dict[int, Recipe] = {}
     for i, recipe in recipes.items():
-        new = recipe.stacked - read
+        new = [value for value in recipe.stacked if value not in read]
         size = nbytes([compat.type_of(value) for value in new])
         most = nbytes([loop.x_avals[i]], loop.length)
         if not new or (size <= most and not compat.is_used(values[i])):
             found[i] = recipe
-            read |= new
+            read.update(new)
         else:
             read.add(values[i])
     return found
@@ -165,7 +165,7 @@ def _recipe(value: Value, length: int, most: int) -> Recipe | None:
     kind, op = compat.type_of(value), compat.maker_of(value)
     if kind is None or not kind.shape or kind.shape[0] != length:
         return None
-    there = Recipe(lambda given: given[value], stacked=frozenset([value]))
+    there = Recipe(lambda given: given[value], stacked=(value,))
     if op is None:
         return there
     made = None
@@ -192,8 +192,8 @@ def _operation(
         most -= recipe.work
     return Recipe(
         lambda given: apply(*(recipe.step(given) for recipe in recipes)),
-        frozenset().union(*(recipe.stacked for recipe in recipes)),
-        frozenset().union(*(recipe.fixed for recipe in recipes)),
+        tuple(_union(recipe.stacked for recipe in recipes)),
+        tuple(_union(recipe.fixed for recipe in recipes)),
         1 + sum(recipe.work for recipe in recipes),
     )
 
@@ -209,23 +209,24 @@ def _broadcast(op: Any, kind: Any, length: int, most: int) -> Recipe | None:
     """An array in more dimensions: time is one of its own, or a new one."""
     (operand,) = op.operands
     dims, shape = compat.broadcast_dims(op), kind.shape[1:]
-    inner = [i - 1 for i in dims if i]
-    if 0 not in dims:
-        maker = compat.maker_of(operand)
-        if maker is not None and maker.name == "stablehlo.constant":
-            return _constant(maker, shape, kind.dtype)
-        if compat.type_of(operand) is None:
-            return None
-        return Recipe(
-            lambda given: lax.broadcast_in_dim(given[operand], shape, inner),
-            fixed=frozenset([operand]),
-        )
-    recipe = _recipe(operand, length, most) if dims[0] == 0 else None
-    if recipe is None:
+    inner, before = [i - 1 for i in dims if i], compat.type_of(operand)
+    if before is None or (0 in dims and dims[0] != 0):
         return None
-    step = recipe.step
-    return replace(
-        recipe, step=lambda given: lax.broadcast_in_dim(step(given), shape, inner)
+    if 0 in dims and before.shape[0] == length:
+        recipe = _recipe(operand, length, most)
+        if recipe is None:
+            return None
+        step = recipe.step
+        return replace(
+            recipe, step=lambda given: lax.broadcast_in_dim(step(given), shape, inner)
+        )
+    maker = compat.maker_of(operand)
+    if maker is not None and maker.name == "stablehlo.constant":
+        return _constant(maker, shape, kind.dtype)
+    row = before.shape[1:] if 0 in dims else before.shape  # the same for every step
+    return Recipe(
+        lambda given: lax.broadcast_in_dim(given[operand].reshape(row), shape, inner),
+        fixed=(operand,),
     )
 
 
@@ -241,8 +242,9 @@ def _of_step(aval: Any) -> Any:
     return compat.array_type(aval.shape[1:], aval.dtype)
 
 
-def _union(sets: Iterable[frozenset[Value]]) -> list[Value]:
-    return list(dict.fromkeys(value for values in sets for value in values))
+def _union(groups: Iterable[tuple[Value, ...]]) -> list[Value]:
+    """Each once, in the same order in every process: programs are cached by text."""
+    return list(dict.fromkeys(value for group in groups for value in group))
 
 
 def _renamed(atoms: Iterable[Any], names: Mapping[Var, Any]) -> tuple[Any, ...]:

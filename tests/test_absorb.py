@@ -149,3 +149,21 @@ def test_batches_and_second_derivatives():
 def test_results_under_check():
     with switches.using(check=True):
         run(lambda scan, a: scan(step, jnp.zeros(LANES), 2 * a + 1), A)
+
+
+def test_the_program_is_the_same_every_time():
+    """JAX finds programs that were compiled before by their text."""
+
+    def program(a, *rows):
+        x = a
+        for row in rows:
+            x = x * row
+        return onescan.scan(step, jnp.zeros(LANES), x)
+
+    def text():
+        jax.clear_caches()
+        return jax.jit(program).lower(A, *B[:5]).as_text()
+
+    first = text()
+    assert NOTE in onescan.report().rows[-1].notes
+    assert all(text() == first for _ in range(4))
