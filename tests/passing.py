@@ -13,6 +13,7 @@ from jax import lax
 from jax.extend.core import Literal
 from jax.extend.core.primitives import scan_p
 
+import onescan
 from onescan import compat
 from onescan.loop import Loop
 from onescan.passes.inline import flatten, inline
@@ -131,3 +132,18 @@ def assert_same(
             atol=tolerance * scale,
         )
         assert close, (a, b)
+
+
+def by_both(program: Any, *args: Any, tolerance: float = 2e-6) -> tuple[str, list[str]]:
+    """A program by our scan, which must agree with JAX's: its text, and the notes."""
+    jax.clear_caches()
+    onescan.clear_report()
+    ours = jax.jit(partial(program, onescan.scan)).lower(*args).compile()
+    rows = onescan.report().rows
+    assert {row.engine for row in rows} == {"native"}
+    stock = jax.jit(partial(program, lax.scan))(*args)
+    pairs = zip(jax.tree.leaves(ours(*args)), jax.tree.leaves(stock), strict=True)
+    for got, expected in pairs:
+        assert got.dtype == expected.dtype
+        np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance)
+    return ours.as_text(), [note for row in rows for note in row.notes]

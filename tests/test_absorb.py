@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from passing import by_both as run
 
 import onescan
 from onescan import switches
@@ -23,21 +23,6 @@ NOTE = "computed 1 of the xs in the loop, not in memory before it"
 def step(c, x):
     c = jnp.sin(c) + x
     return c, c * 2
-
-
-def run(program, *args):
-    """A program by our scan and JAX's; the text of ours, and what the passes said."""
-    jax.clear_caches()
-    onescan.clear_report()
-    ours = jax.jit(lambda *args: program(onescan.scan, *args))
-    compiled = ours.lower(*args).compile()
-    notes = [note for row in onescan.report().rows for note in row.notes]
-    expected = jax.jit(lambda *args: program(jax.lax.scan, *args))(*args)
-    for got, stock in zip(
-        jax.tree.leaves(compiled(*args)), jax.tree.leaves(expected), strict=True
-    ):
-        np.testing.assert_allclose(got, stock, rtol=2e-6, atol=2e-6)
-    return compiled.as_text(), notes
 
 
 def test_work_in_front_of_a_loop_is_done_in_it():

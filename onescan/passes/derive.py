@@ -15,8 +15,8 @@ from __future__ import annotations
 from jax.extend.core import JaxprEqn, Var
 
 from onescan.loop import Loop
-from onescan.passes.overtime import over_time
-from onescan.passes.split import Parts, Split, Values, parts_of, rebuilt, unchanged
+from onescan.passes.overtime import computed_after
+from onescan.passes.split import Parts, Split, parts_of, rebuilt, unchanged
 from onescan.passes.worth import FILLS_A_VECTOR, elements
 
 #: primitives that cost less than reading their result from memory
@@ -36,25 +36,13 @@ def derive(loop: Loop) -> Split | None:
     derived = [isinstance(y, Var) and y in following for y in parts.ys]
     stays = tuple(y for y, gone in zip(parts.ys, derived, strict=True) if not gone)
 
-    def after(args: Values, results: Values) -> Values:
-        consts, _, xs = parts.split(args)
-        finals, stacks = results[: loop.num_carry], results[loop.num_carry :]
-        fixed = dict(zip(parts.consts, consts, strict=True))
-        stacked = dict(zip(parts.xs, xs, strict=True))
-        by_place = zip(stays, stacks, strict=True)
-        stacked.update((v, stack) for v, stack in by_place if isinstance(v, Var))
-        wanted = [y for y, gone in zip(parts.ys, derived, strict=True) if gone]
-        rows = iter(over_time(parts.eqns, fixed, stacked, wanted, loop.length))
-        rest = iter(stacks)
-        return [*finals, *(next(rows if gone else rest) for gone in derived)]
-
     count = sum(derived)
     what = "1 y that follows" if count == 1 else f"{count} ys that follow"
     return Split(
         name="derive",
         loop=rebuilt(loop, parts.replace(ys=stays)),
         before=unchanged,
-        after=after,
+        after=computed_after(loop, parts, stays, derived),
         notes=(f"did not stack {what} from others by a few operations",),
     )
 

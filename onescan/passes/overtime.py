@@ -9,7 +9,7 @@ values, once the loop has left those of all steps behind.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import prod
 from typing import Any, Literal
@@ -21,8 +21,9 @@ from jax.extend.core import JaxprEqn, Var
 from jax.extend.core import Literal as Constant
 
 from onescan import compat
+from onescan.loop import Loop
 from onescan.passes.products import product
-from onescan.passes.split import Parts, slice_of, variables
+from onescan.passes.split import Parts, Values, slice_of, variables
 from onescan.passes.worth import is_movable
 
 #: steps of a loop that does the work of all steps of another
@@ -95,6 +96,29 @@ def over_time(
         if 0 in axes:
             rows.update(eqn.outvars)
     return [_every_step(read(v), v.aval, axis_of(v), length) for v in wanted]
+
+
+def computed_after(
+    loop: Loop, parts: Parts, left: Sequence[Any], goes: Sequence[bool]
+) -> Callable[[Values, Values], Values]:
+    """The `after` of a pass whose loop stacks `left`, and not the ys that `goes` marks.
+
+    Those are computed from what is stacked, for all steps at once.
+    """
+    wanted = [y for y, gone in zip(parts.ys, goes, strict=True) if gone]
+
+    def after(args: Values, results: Values) -> Values:
+        consts, _, xs = parts.split(args)
+        finals, stacks = results[: loop.num_carry], results[loop.num_carry :]
+        fixed = dict(zip(parts.consts, consts, strict=True))
+        stacked = dict(zip(parts.xs, xs, strict=True))
+        by_place = zip(left, stacks, strict=True)
+        stacked.update((v, stack) for v, stack in by_place if isinstance(v, Var))
+        rows = iter(over_time(parts.eqns, fixed, stacked, wanted, loop.length))
+        rest = iter(stacks)
+        return [*finals, *(next(rows if gone else rest) for gone in goes)]
+
+    return after
 
 
 def in_rows(

@@ -18,11 +18,10 @@ from typing import Any
 from jax.extend.core import JaxprEqn, Var
 
 from onescan.loop import Loop, nbytes
-from onescan.passes.overtime import kinds_of, over_time
+from onescan.passes.overtime import computed_after, kinds_of
 from onescan.passes.split import (
     Parts,
     Split,
-    Values,
     parts_of,
     rebuilt,
     slice_of,
@@ -59,23 +58,11 @@ def sink(loop: Loop, draws: bool = False) -> Split | None:
         return None
     left = (*stays, *new)
 
-    def after(args: Values, results: Values) -> Values:
-        consts, _, xs = parts.split(args)
-        finals, stacks = results[: loop.num_carry], results[loop.num_carry :]
-        fixed = dict(zip(parts.consts, consts, strict=True))
-        stacked = dict(zip(parts.xs, xs, strict=True))
-        by_place = zip(left, stacks, strict=True)
-        stacked.update((v, stack) for v, stack in by_place if isinstance(v, Var))
-        wanted = [y for y, gone in zip(parts.ys, goes, strict=True) if gone]
-        rows = iter(over_time(parts.eqns, fixed, stacked, wanted, loop.length))
-        rest = iter(stacks)
-        return [*finals, *(next(rows if gone else rest) for gone in goes)]
-
     return Split(
         name="sink",
         loop=rebuilt(loop, parts.replace(ys=left)),
         before=unchanged,
-        after=after,
+        after=computed_after(loop, parts, left, goes),
         notes=tuple(described("sank", heavy, f"below {loop.length} steps")),
         extra=nbytes([v.aval for v in new]),
         moved=tuple(heavy),
