@@ -21,7 +21,7 @@ import jax
 from jax import lax
 from jax.extend.core import JaxprEqn, Var
 
-from onescan import compat
+from onescan import compat, program
 from onescan.loop import Loop, nbytes
 from onescan.passes.split import parts_of, rebuilt
 from onescan.passes.worth import FILLS_A_VECTOR
@@ -89,8 +89,8 @@ def absorbed(loop: Loop, args: Sequence[Value]) -> Absorbed | None:
         v for v in _union(r.stacked for r in recipes.values()) if v not in direct
     ]
     known = [*fixed, *stacked, *direct]
-    types = [compat.type_of(value) for value in fixed]
-    types += [_of_step(compat.type_of(value)) for value in stacked]
+    types = [program.type_of(value) for value in fixed]
+    types += [_of_step(program.type_of(value)) for value in stacked]
     types += [v.aval for v in direct.values()]
 
     def make(*values: Any) -> list[Any]:
@@ -142,9 +142,9 @@ def _worth_it(loop: Loop, values: Sequence[Value]) -> dict[int, Recipe]:
     found: dict[int, Recipe] = {}
     for i, recipe in recipes.items():
         new = [value for value in recipe.stacked if value not in read]
-        size = nbytes([compat.type_of(value) for value in new])
+        size = nbytes([program.type_of(value) for value in new])
         most = nbytes([loop.x_avals[i]], loop.length)
-        if not new or (size <= most and not compat.is_used(values[i])):
+        if not new or (size <= most and not program.is_used(values[i])):
             found[i] = recipe
             read.update(new)
         else:
@@ -154,7 +154,7 @@ def _worth_it(loop: Loop, values: Sequence[Value]) -> dict[int, Recipe]:
 
 def _is_plain(value: Value, aval: Any) -> bool:
     """Whether a value of the program is what the body calls it: keys are not."""
-    kind = compat.type_of(value)
+    kind = program.type_of(value)
     return kind is not None and _of_step(kind) == compat.array_type(
         aval.shape, aval.dtype
     )
@@ -162,7 +162,7 @@ def _is_plain(value: Value, aval: Any) -> bool:
 
 def _recipe(value: Value, length: int, most: int) -> Recipe | None:
     """How a stacked array is made by light work, or nothing but that it is there."""
-    kind, op = compat.type_of(value), compat.maker_of(value)
+    kind, op = program.type_of(value), program.maker_of(value)
     if kind is None or not kind.shape or kind.shape[0] != length:
         return None
     there = Recipe(lambda given: given[value], stacked=(value,))
@@ -199,7 +199,7 @@ def _operation(
 
 
 def _constant(op: Any, shape: Sequence[int], dtype: Any) -> Recipe | None:
-    number = compat.splat_of(op)
+    number = program.splat_of(op)
     if number is None:
         return None
     return Recipe(lambda given: lax.full(shape, number, dtype))
@@ -208,8 +208,8 @@ def _constant(op: Any, shape: Sequence[int], dtype: Any) -> Recipe | None:
 def _broadcast(op: Any, kind: Any, length: int, most: int) -> Recipe | None:
     """An array in more dimensions: time is one of its own, or a new one."""
     (operand,) = op.operands
-    dims, shape = compat.broadcast_dims(op), kind.shape[1:]
-    inner, before = [i - 1 for i in dims if i], compat.type_of(operand)
+    dims, shape = program.broadcast_dims(op), kind.shape[1:]
+    inner, before = [i - 1 for i in dims if i], program.type_of(operand)
     if before is None or (0 in dims and dims[0] != 0):
         return None
     if 0 in dims and before.shape[0] == length:
@@ -220,7 +220,7 @@ def _broadcast(op: Any, kind: Any, length: int, most: int) -> Recipe | None:
         return replace(
             recipe, step=lambda given: lax.broadcast_in_dim(step(given), shape, inner)
         )
-    maker = compat.maker_of(operand)
+    maker = program.maker_of(operand)
     if maker is not None and maker.name == "stablehlo.constant":
         return _constant(maker, shape, kind.dtype)
     row = before.shape[1:] if 0 in dims else before.shape  # the same for every step

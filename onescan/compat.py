@@ -25,7 +25,6 @@ from jax.experimental.xla_metadata import set_xla_metadata
 from jax.extend.core.primitives import scan_p
 from jax.interpreters import mlir
 from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import stablehlo
 
 from onescan.loop import Loop
 
@@ -251,72 +250,6 @@ def stacked(aval: Any, length: int) -> Any:
 def array_type(shape: Sequence[int], dtype: Any) -> Any:
     """The type of an array."""
     return _core.ShapedArray(tuple(shape), dtype)
-
-
-def transposed(value: Any, order: Sequence[int]) -> Any:
-    """A value of the program being lowered, with its dimensions in another order."""
-    return stablehlo.transpose(value, ir.DenseI64ArrayAttr.get(list(order)))
-
-
-def maker_of(value: Any) -> Any:
-    """The operation of the program being lowered that makes a value, if one does."""
-    owner = value.owner if isinstance(value, ir.Value) else None
-    return None if owner is None or isinstance(owner, ir.Block) else owner
-
-
-def is_used(value: Any) -> bool:
-    """Whether an operation reads a value, so far."""
-    return next(iter(value.uses), None) is not None
-
-
-def type_of(value: Any) -> Any:
-    """The type of a value of the program being lowered; None if it is no array."""
-    kind = value.type if isinstance(value, ir.Value) else None
-    if not isinstance(kind, ir.RankedTensorType) or not kind.has_static_shape:
-        return None
-    dtype = _dtypes().get(str(kind.element_type))
-    return None if dtype is None else _core.ShapedArray(tuple(kind.shape), dtype)
-
-
-def _dtypes() -> dict[str, np.dtype]:
-    """Types of numbers, by the names that programs have for them."""
-    names = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 bfloat16 float16"
-    types = map(jax.numpy.dtype, [*names.split(), "float32", "float64"])
-    return {str(mlir.dtype_to_ir_type(dtype)): dtype for dtype in types}
-
-
-def broadcast_dims(op: Any) -> list[int]:
-    """Where the dimensions of a broadcast's operand are in its result."""
-    return list(ir.DenseI64ArrayAttr(op.attributes["broadcast_dimensions"]))
-
-
-def bounds_of(op: Any) -> tuple[list[int], list[int], list[int]]:
-    """Where a slice of the program begins and ends, and its strides."""
-    names = ("start_indices", "limit_indices", "strides")
-    starts, limits, strides = (
-        list(ir.DenseI64ArrayAttr(op.attributes[name])) for name in names
-    )
-    return starts, limits, strides
-
-
-def dimension_of(op: Any) -> int:
-    """The dimension along which the program puts arrays one after the other."""
-    return ir.IntegerAttr(op.attributes["dimension"]).value
-
-
-def splat_of(op: Any) -> Any:
-    """The one number that a constant of the program is full of, if it is."""
-    value = op.attributes["value"]
-    if not isinstance(value, ir.DenseElementsAttr) or not value.is_splat:
-        return None
-    number: Any = value.get_splat_value()
-    return number.value
-
-
-def one_zero() -> tuple[Any, Any]:
-    """A value of the program being lowered that costs nothing, and its type."""
-    value = mlir.ir_constant(np.zeros(1, np.float32))
-    return value, _core.ShapedArray((1,), np.float32)
 
 
 def scalar_aval(dtype: Any) -> Any:

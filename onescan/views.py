@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from onescan import compat
+from onescan import program
 from onescan.plan.plan import Plan, Tail
 
 Value = Any  # of the program being lowered
@@ -67,12 +67,12 @@ def views(plan: Plan, args: Sequence[Value], types: Sequence[Any]) -> Views:
             continue
         value = args[i]
         if _counts(value, loop.length):  # the kernel does not read it
-            found[i], kinds[i] = compat.one_zero()
+            found[i], kinds[i] = program.one_zero()
             counters.add(i)
             continue
         if plan.grid is None and (pieces := _pieces(value)) is not None:
             value, last = pieces
-            after = compat.type_of(value).shape[0]
+            after = program.type_of(value).shape[0]
             last, start = _source(last)
             tails[i] = Tail(after, start)
             rest.append(last)
@@ -80,8 +80,8 @@ def views(plan: Plan, args: Sequence[Value], types: Sequence[Any]) -> Views:
         if found[i] is not value:
             starts[i] = start
         if i in starts or i in tails:
-            kinds[i] = compat.type_of(found[i])
-    kinds += map(compat.type_of, rest)
+            kinds[i] = program.type_of(found[i])
+    kinds += map(program.type_of, rest)
     return Views([*found, *rest], kinds, starts, tails, frozenset(counters))
 
 
@@ -89,18 +89,18 @@ def _source(value: Value) -> tuple[Value, int]:
     """The array that a value is a slice of along time, and where it begins there."""
     first = 0
     while (start := _start(value)) is not None:
-        value = compat.maker_of(value).operands[0]
+        value = program.maker_of(value).operands[0]
         first += start
     return value, first
 
 
 def _start(value: Value) -> int | None:
     """Where a slice begins, if it is one along time alone."""
-    op = compat.maker_of(value)
+    op = program.maker_of(value)
     if op is None or op.name != "stablehlo.slice":
         return None
-    whole = compat.type_of(op.operands[0])
-    starts, limits, strides = compat.bounds_of(op)
+    whole = program.type_of(op.operands[0])
+    starts, limits, strides = program.bounds_of(op)
     if whole is None or set(strides) != {1} or any(starts[1:]):
         return None
     return starts[0] if tuple(limits[1:]) == whole.shape[1:] else None
@@ -108,17 +108,17 @@ def _start(value: Value) -> int | None:
 
 def _pieces(value: Value) -> tuple[Value, Value] | None:
     """The two arrays that a value is, one after the other along time."""
-    op = compat.maker_of(value)
+    op = program.maker_of(value)
     if op is None or op.name != "stablehlo.concatenate" or len(op.operands) != 2:
         return None
     first, last = op.operands
-    plain = compat.type_of(first) is not None and compat.type_of(last) is not None
-    return (first, last) if plain and compat.dimension_of(op) == 0 else None
+    plain = program.type_of(first) is not None and program.type_of(last) is not None
+    return (first, last) if plain and program.dimension_of(op) == 0 else None
 
 
 def _counts(value: Value, length: int) -> bool:
     """Whether a value is 0, 1, 2 and so on."""
-    op, kind = compat.maker_of(value), compat.type_of(value)
+    op, kind = program.maker_of(value), program.type_of(value)
     if op is None or op.name != "stablehlo.iota" or kind is None:
         return False
     exact = EXACT.get(np.dtype(kind.dtype).name, 0)

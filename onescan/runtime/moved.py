@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from onescan import compat
+from onescan import compat, program
 
 Rule = Callable[..., Sequence[Any]]
 #: by position: a value's type as the program has it, and the kernel's dimensions,
@@ -28,13 +28,13 @@ def moved(rule: Rule, operands: Orders, results: Orders) -> Rule:
         types_in, types_out = list(ctx.avals_in), list(ctx.avals_out)
         turned = list(values)
         for i, (aval, order) in operands.items():
-            turned[i] = compat.transposed(values[i], order)
+            turned[i] = program.transposed(values[i], order)
             types_in[i] = _turned(aval, order)
         for i, (aval, order) in results.items():
             types_out[i] = _turned(aval, order)
         outs = list(rule(ctx.replace(avals_in=types_in, avals_out=types_out), *turned))
         for i, (_, order) in results.items():
-            outs[i] = compat.transposed(outs[i], np.argsort(order).tolist())
+            outs[i] = program.transposed(outs[i], np.argsort(order).tolist())
         return outs
 
     return lower if operands or results else rule

@@ -1,0 +1,110 @@
+"""The buffers of a kernel: what a tile reads and writes of each, in one step or at all.
+
+Operands come first, then results; one that is stacked has its steps one after the
+other, in one array or, first some and then the rest, in two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+
+from onescan.emit import types as ty
+from onescan.emit.arrays import Array, Index, Memory, add, scale
+from onescan.emit.body import counted
+from onescan.emit.emitter import Emitter
+from onescan.emit.staged import Stage
+
+
+class Buffers:
+    """The buffers of a loop, seen from one tile."""
+
+    block: Index = 0  # the block being emitted
+
+    def __init__(self, e: Emitter) -> None:
+        self.e, self.plan = e, e.plan
+        loop, jaxpr = e.plan.loop, e.plan.loop.body.jaxpr
+        self.loop = loop
+        *buffers, self.number = e.function.args
+        self.num_in = len(jaxpr.invars)
+        results = self.num_in + len(e.plan.tails)
+        self.pointers = [*buffers[: self.num_in], *buffers[results:]]
+        self.tails = dict(
+            zip(e.plan.tails, buffers[self.num_in : results], strict=True)
+        )
+        self.fixed = loop.num_consts + loop.num_carry
+        self.carries: list[Any] = jaxpr.invars[loop.num_consts : self.fixed]
+        # the variable that says how each buffer lies along the lanes
+        ys = jaxpr.outvars[loop.num_carry :]
+        self.variables = [*jaxpr.invars, *self.carries, *ys]
+        self.first_y = self.num_in + loop.num_carry
+        self.stages = {i: Stage(e, self.variables[i]) for i in e.plan.apart}
+        self.chunk: Any = None  # the steps that the stages hold
+
+    def _memory(self, i: int) -> Memory:
+        """Buffer i, seen from the current bases."""
+        e, var = self.e, self.variables[i]
+        shape, lanes = tuple(var.aval.shape), self.plan.local_lanes(var)
+        if self._is_stacked(i):
+            shape, lanes = (self.loop.length, *shape), (None, *lanes)
+        strides, size = [0] * len(shape), 1
+        for d in reversed(self.plan.layouts[i]):
+            strides[d] = size
+            size *= shape[d]
+        offset: Index = 0
+        if i in self.plan.starts and i not in self.tails:
+            offset = self.plan.starts[i] * strides[0]
+        group = 1
+        for lane, stride in zip(lanes, strides, strict=True):
+            if lane is not None:
+                offset = add(e.b, offset, scale(e.b, e.bases[lane], stride))
+                group = stride if lane.vector else group
+        if self._is_stacked(i) and strides[0] < group:  # staged.py moves these
+            group = 1
+        # a group is whole: what lies beside a lane is not cut into tiles
+        beside = [l for l, s in zip(lanes, strides, strict=True) if s < group]
+        assert 0 in shape or not any(beside), "numbers of a lane in several tiles"
+        return Memory(
+            self.pointers[i],
+            np.dtype(var.aval.dtype),
+            tuple(strides),
+            offset,  # type: ignore[arg-type]
+            group=group,
+            fixed=self.plan.grid is not None and i < self.num_in,
+            steady=i < self.loop.num_consts,
+        )
+
+    def _is_stacked(self, i: int) -> bool:
+        return self.fixed <= i < self.num_in or i >= self.first_y
+
+    def _whole(self, i: int) -> Array:
+        var = self.variables[i]
+        shape, lanes = self.plan.local_shape(var), self.plan.local_lanes(var)
+        return self.e.stored(self._memory(i), shape, lanes)
+
+    def _slice(self, i: int, t: ty.Value) -> Array:
+        """The part of a stacked buffer that belongs to step t."""
+        var, b = self.variables[i], self.e.b
+        if i in self.plan.counters:
+            return counted(b, t, var.aval.dtype)
+        if i in self.stages:
+            here = self.stages[i].at(self.block, self.chunk, t)
+        elif i in self.tails:
+            here = self._in_two(i, t)
+        else:
+            here = self._memory(i).within(b, t)
+        shape, lanes = self.plan.local_shape(var), self.plan.local_lanes(var)
+        return self.e.stored(here, shape, lanes)
+
+    def _in_two(self, i: int, t: ty.Value) -> Memory:
+        """The same where the first steps stand in one array and the rest in another."""
+        b, tail = self.e.b, self.plan.tails[i]
+        first = b.icmp_signed("<", t, ir.Constant(ty.I64, tail.after))
+        later = b.add(t, ir.Constant(ty.I64, tail.start - tail.after))
+        start = b.add(t, ir.Constant(ty.I64, self.plan.starts.get(i, 0)))
+        pointer = b.select(first, self.pointers[i], self.tails[i])
+        whole = replace(self._memory(i), pointer=pointer)
+        return whole.within(b, b.select(first, start, later))
