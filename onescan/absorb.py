@@ -48,6 +48,7 @@ class Recipe:
     """How an array is made from others, as work of one step."""
 
     step: Step
+    name: Any  # tells it from others: strings, numbers and sources, in tuples
     stacked: tuple[Value, ...] = ()  # sources with time in front
     fixed: tuple[Value, ...] = ()  # and without
     work: int = 0
@@ -78,52 +79,100 @@ def absorbed(loop: Loop, args: Sequence[Value]) -> Absorbed | None:
     recipes = _worth_it(loop, args[first:])
     if not recipes or loop.body.consts:
         return None
-    parts = parts_of(loop)
-    direct: dict[Value, Var] = {}
+    made = recipes.values()
+    direct = _union([value] for i, value in enumerate(args[first:]) if i not in recipes)
+    fixed = _union(recipe.fixed for recipe in made)
+    stacked = [v for v in _union(recipe.stacked for recipe in made) if v not in direct]
+    taken = _Taken(loop, fixed, stacked, direct)
+    larger = _with_recipes(taken, args[first:], recipes)
+    consts, carry = args[: loop.num_consts], args[loop.num_consts : first]
+    return Absorbed(
+        larger,
+        [*consts, *fixed, *carry, *stacked, *direct],
+        [
+            *larger.const_avals,
+            *larger.carry_avals,
+            *(compat.stacked(aval, loop.length) for aval in larger.x_avals),
+        ],
+        f"computed {len(recipes)} of the xs in the loop, not in memory before it",
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Taken:
+    """A loop, and what it takes from the program."""
+
+    loop: Loop
+    fixed: list[Value]  # for all steps, besides its constants
+    stacked: list[Value]  # instead of xs that it makes
+    direct: list[Value]  # the other xs, each once
+
+    @property
+    def known(self) -> list[Value]:
+        return [*self.fixed, *self.stacked, *self.direct]
+
+
+def _with_recipes(
+    taken: _Taken, xs: Sequence[Value], recipes: Mapping[int, Recipe]
+) -> Loop:
+    """The loop that makes some of its xs: one and the same for the same recipes."""
+    number = {value: i for i, value in enumerate(taken.known)}
+    plain = tuple(number[x] for i, x in enumerate(xs) if i not in recipes)
+    named = tuple((i, _numbered(r.name, number)) for i, r in recipes.items())
+    types = tuple(str(value.type) for value in taken.known)
+    counts = len(taken.fixed), len(taken.stacked)
+    same = taken.loop.body, counts, types, plain, named
+    if same not in _found:
+        if len(_found) >= RECENT:
+            _found.pop(next(iter(_found)), None)
+        _found[same] = _made(taken, xs, recipes)
+    found = _found[same]
+    return taken.loop.replace(body=found.body, num_consts=found.num_consts)
+
+
+def _made(taken: _Taken, xs: Sequence[Value], recipes: Mapping[int, Recipe]) -> Loop:
+    loop, parts = taken.loop, parts_of(taken.loop)
     renamed: dict[Var, Any] = {}
-    for i, (value, v) in enumerate(zip(args[first:], parts.xs, strict=True)):
+    direct: dict[Value, Var] = {}
+    for i, (value, v) in enumerate(zip(xs, parts.xs, strict=True)):
         if i not in recipes:
             renamed[v] = direct.setdefault(value, v)
-    fixed = _union(r.fixed for r in recipes.values())
-    stacked = [
-        v for v in _union(r.stacked for r in recipes.values()) if v not in direct
-    ]
-    known = [*fixed, *stacked, *direct]
-    types = [program.type_of(value) for value in fixed]
-    types += [_of_step(program.type_of(value)) for value in stacked]
+    types = [program.type_of(value) for value in taken.fixed]
+    types += [_of_step(program.type_of(value)) for value in taken.stacked]
     types += [v.aval for v in direct.values()]
 
     def make(*values: Any) -> list[Any]:
-        given = dict(zip(known, values, strict=True))
+        given = dict(zip(taken.known, values, strict=True))
         return [recipe.step(given) for recipe in recipes.values()]
 
-    traced = jax.make_jaxpr(make)(*types)
-    new, old = traced.jaxpr.invars, len(fixed) + len(stacked)
-    same: dict[Var, Any] = dict(zip(new[old:], direct.values(), strict=True))
-    made = _renamed(traced.jaxpr.outvars, same)
+    traced = jax.make_jaxpr(make)(*types).jaxpr
+    fixed, rest = len(taken.fixed), len(taken.fixed) + len(taken.stacked)
+    same: dict[Var, Any] = dict(zip(traced.invars[rest:], direct.values(), strict=True))
+    made = _renamed(traced.outvars, same)
     renamed.update(zip((parts.xs[i] for i in recipes), made, strict=True))
-    body = rebuilt(
+    return rebuilt(
         loop,
         parts.replace(
-            consts=(*parts.consts, *new[: len(fixed)]),
-            xs=(*new[len(fixed) : old], *direct.values()),
-            eqns=(*_read(traced.jaxpr.eqns, same), *_read(parts.eqns, renamed)),
+            consts=(*parts.consts, *traced.invars[:fixed]),
+            xs=(*traced.invars[fixed:rest], *direct.values()),
+            eqns=(*_read(traced.eqns, same), *_read(parts.eqns, renamed)),
             new_carry=_renamed(parts.new_carry, renamed),
             ys=_renamed(parts.ys, renamed),
         ),
     )
-    consts, carry = args[: loop.num_consts], args[loop.num_consts : first]
-    count = len(recipes)
-    return Absorbed(
-        body,
-        [*consts, *fixed, *carry, *stacked, *direct],
-        [
-            *body.const_avals,
-            *body.carry_avals,
-            *(compat.stacked(aval, loop.length) for aval in body.x_avals),
-        ],
-        f"computed {count} of the xs in the loop, not in memory before it",
-    )
+
+
+#: loops that make some of their xs, by what they are made from: layers that are alike
+#: have the same body, and should have it here too
+_found: dict[Any, Loop] = {}
+RECENT = 32
+
+
+def _numbered(name: Any, number: Mapping[Value, int]) -> Any:
+    """The name of a recipe, with the numbers of its sources in place of them."""
+    if isinstance(name, tuple):
+        return tuple(_numbered(part, number) for part in name)
+    return name if isinstance(name, (str, int)) else number[name]
 
 
 def _worth_it(loop: Loop, values: Sequence[Value]) -> dict[int, Recipe]:
@@ -165,12 +214,12 @@ def _recipe(value: Value, length: int, most: int) -> Recipe | None:
     kind, op = program.type_of(value), program.maker_of(value)
     if kind is None or not kind.shape or kind.shape[0] != length:
         return None
-    there = Recipe(lambda given: given[value], stacked=(value,))
+    there = Recipe(lambda given: given[value], (value,), stacked=(value,))
     if op is None:
         return there
     made = None
     if op.name in LIGHT and most > 0 and kind.dtype != bool:
-        made = _operation(LIGHT[op.name], op.operands, length, most - 1)
+        made = _operation(op, length, most - 1)
     elif op.name == "stablehlo.constant":
         made = _constant(op, kind.shape[1:], kind.dtype)
     elif op.name == "stablehlo.broadcast_in_dim":
@@ -180,11 +229,9 @@ def _recipe(value: Value, length: int, most: int) -> Recipe | None:
     return made or there
 
 
-def _operation(
-    apply: Callable[..., Any], operands: Sequence[Value], length: int, most: int
-) -> Recipe | None:
-    recipes: list[Recipe] = []
-    for operand in operands:
+def _operation(op: Any, length: int, most: int) -> Recipe | None:
+    apply, recipes = LIGHT[op.name], []
+    for operand in op.operands:
         recipe = _recipe(operand, length, most)
         if recipe is None:
             return None
@@ -192,6 +239,7 @@ def _operation(
         most -= recipe.work
     return Recipe(
         lambda given: apply(*(recipe.step(given) for recipe in recipes)),
+        (op.name, *(recipe.name for recipe in recipes)),
         tuple(_union(recipe.stacked for recipe in recipes)),
         tuple(_union(recipe.fixed for recipe in recipes)),
         1 + sum(recipe.work for recipe in recipes),
@@ -202,7 +250,8 @@ def _constant(op: Any, shape: Sequence[int], dtype: Any) -> Recipe | None:
     number = program.splat_of(op)
     if number is None:
         return None
-    return Recipe(lambda given: lax.full(shape, number, dtype))
+    name = ("constant", repr(number), str(dtype), *shape)
+    return Recipe(lambda given: lax.full(shape, number, dtype), name)
 
 
 def _broadcast(op: Any, kind: Any, length: int, most: int) -> Recipe | None:
@@ -218,7 +267,9 @@ def _broadcast(op: Any, kind: Any, length: int, most: int) -> Recipe | None:
             return None
         step = recipe.step
         return replace(
-            recipe, step=lambda given: lax.broadcast_in_dim(step(given), shape, inner)
+            recipe,
+            step=lambda given: lax.broadcast_in_dim(step(given), shape, inner),
+            name=("broadcast", recipe.name, tuple(inner), *shape),
         )
     maker = program.maker_of(operand)
     if maker is not None and maker.name == "stablehlo.constant":
@@ -226,6 +277,7 @@ def _broadcast(op: Any, kind: Any, length: int, most: int) -> Recipe | None:
     row = before.shape[1:] if 0 in dims else before.shape  # the same for every step
     return Recipe(
         lambda given: lax.broadcast_in_dim(given[operand].reshape(row), shape, inner),
+        ("rows", operand, tuple(inner), tuple(row), *shape),
         fixed=(operand,),
     )
 
@@ -235,14 +287,18 @@ def _reshape(op: Any, kind: Any, length: int, most: int) -> Recipe | None:
     if recipe is None:
         return None
     step, shape = recipe.step, kind.shape[1:]
-    return replace(recipe, step=lambda given: lax.reshape(step(given), shape))
+    return replace(
+        recipe,
+        step=lambda given: lax.reshape(step(given), shape),
+        name=("reshape", recipe.name, *shape),
+    )
 
 
 def _of_step(aval: Any) -> Any:
     return compat.array_type(aval.shape[1:], aval.dtype)
 
 
-def _union(groups: Iterable[tuple[Value, ...]]) -> list[Value]:
+def _union(groups: Iterable[Sequence[Value]]) -> list[Value]:
     """Each once, in the same order in every process: programs are cached by text."""
     return list(dict.fromkeys(value for group in groups for value in group))
 

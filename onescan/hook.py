@@ -12,7 +12,8 @@ import time
 import warnings
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -28,6 +29,8 @@ from onescan.plan.work import equations
 
 #: the types that JAX has only where they are enabled
 WIDE = frozenset(map(np.dtype, ("int64", "uint64", "float64", "complex128")))
+#: loops of which is kept what became of them
+RECENT = 32
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,7 @@ def lower_scan(ctx: Any, *args: Any, **params: Any) -> Sequence[Any]:
             if isinstance(outcome, Native):
                 check = settings.check and not inner
                 lower = lower_both if check else _lower_native
+                outcome.seen.clear()
                 # a copy, because XLA's turn needs a context without traces of ours
                 results = lower(ctx.replace(), loop, outcome, args, params)
                 outcome = replace(outcome, notes=(*outcome.notes, *outcome.seen))
@@ -112,10 +116,21 @@ def _outcome(ctx: Any, loop: Loop, args: Sequence[Any]) -> Native | Left:
     if (devices := compat.num_devices(ctx)) > 1:
         return Left(f"the program is sharded over {devices} devices")
     if platform == "cpu" and (larger := absorbed(loop, args)) is not None:
-        outcome = compile_loop(larger.loop, platform)
+        outcome = _compiled(larger.loop, platform)
         if isinstance(outcome, Native):
             return larger.native(outcome)
-    return compile_loop(loop, platform)
+    return _compiled(loop, platform)
+
+
+def _compiled(loop: Loop, platform: str) -> Native | Left:
+    """What becomes of a loop; layers that are alike are loops with the same body."""
+    what = tuple(getattr(loop, field.name) for field in fields(loop))
+    return _of_the_same(what, platform, switches.current(), jax.config.jax_enable_x64)
+
+
+@lru_cache(maxsize=RECENT)
+def _of_the_same(what: tuple[Any, ...], platform: str, *_: object) -> Native | Left:
+    return compile_loop(Loop(*what), platform)
 
 
 def _lower_native(

@@ -170,10 +170,12 @@ def _reading_in_place(
 ) -> Callable[..., Sequence[Any]]:
     """How the program calls a kernel, or one that reads its operands elsewhere."""
 
+    plainly = cache(partial(call, plan, kernel))
+
     def lower(ctx: Any, *args: Any) -> Sequence[Any]:
         seen = views(plan, args, ctx.avals_in)
         if not seen:
-            return call(plan, kernel)(ctx, *args)
+            return plainly()(ctx, *args)
         notes.update(dict.fromkeys(seen.notes))
         there = replace(
             plan, starts=seen.starts, tails=seen.tails, counters=seen.counters

@@ -258,3 +258,31 @@ def test_no_warning_in_ordinary_use(taken):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         jax.jit(program)(XS)
+
+
+def test_layers_that_are_alike_are_compiled_once(monkeypatch):
+    """Also where each has light work in front of it, and their gradients."""
+    compiled = []
+
+    def counting(loop, platform):
+        compiled.append(loop)
+        return compile_loop(loop, platform)
+
+    compile_loop = hook.compile_loop
+    monkeypatch.setattr(hook, "compile_loop", counting)
+
+    def layer(h, x):
+        h = jnp.tanh(h + x)
+        return h, h
+
+    def network(x):
+        for _ in range(5):
+            x = onescan.scan(layer, jnp.zeros(16), 2 * x)[1]
+        return jnp.sum(x**2)
+
+    x = jnp.linspace(-1.0, 1.0, 7 * 16).reshape(7, 16)
+    actual = jax.jit(jax.grad(network))(x)
+    with onescan.engine("xla"):
+        expected = jax.jit(jax.grad(network))(x)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
+    assert len(compiled) < 10  # five layers there and back
