@@ -89,7 +89,7 @@ def test_ways_to_make_xs(make, reverse):
 OPERATIONS = [jnp.add, jnp.subtract, jnp.multiply, jnp.maximum, jnp.minimum]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(0, 4), st.integers(0, 9), st.integers(0, 9)), max_size=8

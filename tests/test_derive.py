@@ -92,7 +92,7 @@ LIGHT = [
 ]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(range(len(LIGHT))), st.integers(0, 5))))
 def test_random_ys_are_the_same(makers):
     def step(h, x):

@@ -261,7 +261,7 @@ def test_no_warning_in_ordinary_use(taken):
 
 
 def test_layers_that_are_alike_are_compiled_once(monkeypatch):
-    """Also where each has light work in front of it, and their gradients."""
+    """Also where each has light work in front of it, which the loop takes in."""
     compiled = []
 
     def counting(loop, platform):
@@ -278,11 +278,9 @@ def test_layers_that_are_alike_are_compiled_once(monkeypatch):
     def network(x):
         for _ in range(5):
             x = onescan.scan(layer, jnp.zeros(16), 2 * x)[1]
-        return jnp.sum(x**2)
+        return x
 
     x = jnp.linspace(-1.0, 1.0, 7 * 16).reshape(7, 16)
-    actual = jax.jit(jax.grad(network))(x)
-    with onescan.engine("xla"):
-        expected = jax.jit(jax.grad(network))(x)
-    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
-    assert len(compiled) < 10  # five layers there and back
+    assert_as_stock(jax.jit(network), x)
+    (loop,) = compiled
+    assert "mul" in str(loop.body)
