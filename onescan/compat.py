@@ -146,6 +146,11 @@ def jit_disabled() -> bool:
     return bool(_config.disable_jit.value)
 
 
+def x64_enabled() -> bool:
+    """Whether 64-bit types are in force here."""
+    return bool(_config.enable_x64.value)
+
+
 def weak(array: jax.Array) -> Any:
     """The same array with the weak type that Python numbers have."""
     return _lax._convert_element_type(array, array.dtype, weak_type=True)

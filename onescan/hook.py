@@ -125,7 +125,7 @@ def _outcome(ctx: Any, loop: Loop, args: Sequence[Any]) -> Native | Left:
 def _compiled(loop: Loop, platform: str) -> Native | Left:
     """What becomes of a loop; layers that are alike are loops with the same body."""
     what = tuple(getattr(loop, field.name) for field in fields(loop))
-    return _of_the_same(what, platform, switches.current(), jax.config.jax_enable_x64)
+    return _of_the_same(what, platform, switches.current(), compat.x64_enabled())
 
 
 @lru_cache(maxsize=RECENT)

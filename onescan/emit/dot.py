@@ -21,7 +21,8 @@ from onescan.emit import elementwise as el
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, Vec, add, scale
 from onescan.emit.convert import convert, rounded
-from onescan.emit.emitter import SHORTEST, Emitter
+from onescan.emit.emitter import Emitter
+from onescan.emit.loops import SHORTEST
 from onescan.emit.reduce import KINDS, _join
 
 #: registers that a block of results may take, and results that may share a pull

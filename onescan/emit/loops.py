@@ -1,0 +1,216 @@
+"""Loops over the elements of values: unrolled where they are few, in vectors.
+
+Small loops are unrolled (their indices are Python ints), and LLVM then keeps scratch
+that is only addressed by constants in registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import product
+from math import prod
+from typing import Any
+
+from llvmlite import ir
+
+from onescan.emit import types as ty
+from onescan.emit.arrays import Array, Index, Vec, add, scale
+from onescan.plan.plan import Lane, Plan
+
+#: a nest of loops with at most this many iterations, and about this many operations
+#: in all of them, is unrolled
+UNROLL = 16
+UNROLLED_OPERATIONS = 128
+#: operations of a kernel that may be unrolled before loops stay loops
+UNROLLED_IN_ALL = 3000
+#: fewer positions than this are done one by one: shuffles would cost more
+SHORTEST = 4
+#: operations from which a value is computed for several vectors at once, and for how
+#: many: one alone would wait for itself
+DEAR = 16
+SEVERAL = 4
+
+
+class Loops:
+    """A function under construction, as far as its loops go."""
+
+    unroll, unrolled_operations, unrolled_in_all = (
+        UNROLL,
+        UNROLLED_OPERATIONS,
+        UNROLLED_IN_ALL,
+    )
+    #: how much longer the code of an operation is than usual
+    dear = 1
+
+    def __init__(self, plan: Plan, function: ir.Function, b: ty.Builder) -> None:
+        self.plan, self.function, self.b = plan, function, b
+        self.unrolled = 0
+
+    @contextmanager
+    def loop(self, count: int | ty.Value, unroll: int = 0) -> Any:
+        """A loop whose index is an i64 from 0 up to `count`, which is not 0."""
+        b = self.b
+        before = b.block
+        head = self.function.append_basic_block("loop")
+        b.branch(head)
+        b.position_at_end(head)
+        index = b.phi(ty.I64)
+        index.add_incoming(ir.Constant(ty.I64, 0), before)
+        yield index
+        following = b.add(index, ir.Constant(ty.I64, 1))
+        index.add_incoming(following, b.block)
+        done = self.function.append_basic_block("done")
+        end = ir.Constant(ty.I64, count) if isinstance(count, int) else count
+        again = b.icmp_signed("<", following, end)
+        branch = b.cbranch(again, head, done)
+        if unroll and self.plan.grid is None:
+            branch.set_metadata("llvm.loop", self._unroll_hint(unroll))
+        b.position_at_end(done)
+
+    def _unroll_hint(self, count: int) -> Any:
+        module = self.function.module
+        text = "llvm.loop.unroll.disable" if count == 1 else "llvm.loop.unroll.count"
+        parts = [text] if count == 1 else [text, ir.Constant(ty.I32, count)]
+        return module.add_metadata([module.add_metadata(parts)])
+
+    def for_each(
+        self,
+        counts: Iterable[int],
+        body: Callable[[tuple[Index, ...]], None],
+        cost: int = 1,
+    ) -> None:
+        """Run `body` for every index below `counts`: unrolled when they are few.
+
+        `cost` is how many operations the body is, roughly.
+        """
+        counts = tuple(counts)
+        cost = max(cost, 1) * self.dear
+        few = min(self.unroll, max(1, self.unrolled_operations // cost))
+        if self.unrolled > self.unrolled_in_all:
+            few = min(few, 2)
+        if prod(counts) <= few:
+            self.unrolled += prod(counts) * cost
+            for index in product(*map(range, counts)):
+                body(index)
+            return
+        # the innermost dimensions are unrolled as far as they are few
+        inner = len(counts)
+        while inner > 1 and prod(counts[inner - 1 :]) <= few // 4:
+            inner -= 1
+        self._nested(counts, inner, (), body)
+
+    def _nested(self, counts: Any, inner: int, done: Any, body: Any) -> None:
+        depth = len(done)
+        if depth == inner:
+            for index in product(*map(range, counts[inner:])):
+                body((*done, *index))
+        elif counts[depth] == 1:
+            self._nested(counts, inner, (*done, 0), body)
+        elif counts[depth] > 0:
+            with self.loop(counts[depth]) as index:
+                self._nested(counts, inner, (*done, index), body)
+
+    def nest(
+        self,
+        shape: tuple[int, ...],
+        lanes: tuple[Lane | None, ...],
+        body: Callable[[tuple[Index, ...]], None],
+        vector: int | None = -1,
+        cost: int = 1,
+    ) -> None:
+        """Visit every element of a local shape, a vector at a time.
+
+        The vector lies along the vector lane if there is one, else along
+        dimension `vector` (None: no vectors there, -1: the last).
+        """
+        several = SEVERAL if cost >= DEAR else 1
+        for counts, place in self._segments(shape, lanes, vector, several):
+            self.for_each(counts, lambda index, place=place: body(place(index)), cost)
+
+    def nest_in_order(
+        self,
+        shape: tuple[int, ...],
+        lanes: tuple[Lane | None, ...],
+        body: Callable[[tuple[Index, ...]], None],
+        target: Array,
+        vector: int | None = -1,
+    ) -> None:
+        """As `nest`, where two visits may meet in one place of `target`."""
+        self.nest(shape, lanes, body, vector)
+
+    def nest_in_groups(
+        self,
+        shape: tuple[int, ...],
+        lanes: tuple[Lane | None, ...],
+        body: Callable[[list[tuple[Index, ...]]], None],
+        vector: int | None = -1,
+        most: int = 4,
+    ) -> None:
+        """As `nest`, with up to `most` neighbours at once, to hide latencies."""
+        for counts, place in self._segments(shape, lanes, vector):
+            *outer, last = counts or (1,)
+            size = min(most, last)
+
+            def visit(index: Any, first: int, size: int, place: Any = place) -> None:
+                *front, block = index
+                base = add(self.b, scale(self.b, block, size), first)
+                group = [(*front, add(self.b, base, k)) for k in range(size)]
+                body([place(i) if counts else place(()) for i in group])
+
+            whole = last - last % size
+            self.for_each(
+                [*outer, whole // size],
+                lambda index, size=size, visit=visit: visit(index, 0, size),
+                most,
+            )
+            if whole < last:
+                self.for_each(
+                    [*outer, 1],
+                    lambda index, visit=visit, whole=whole, last=last: visit(
+                        index, whole, last - whole
+                    ),
+                    most,
+                )
+
+    def _segments(
+        self,
+        shape: tuple[int, ...],
+        lanes: tuple[Lane | None, ...],
+        vector: int | None,
+        several: int = 1,
+    ) -> Iterator[tuple[list[int], Callable[[Any], tuple[Index, ...]]]]:
+        """Loop counts, and from loop indices to an index, for each vector width."""
+        if 0 in shape:
+            return
+        held = next((i for i, l in enumerate(lanes) if l and l.vector), None)
+        if held is not None:
+            vec = Vec(0, shape[held])
+            rest = [*shape[:held], *shape[held + 1 :]]
+            yield rest, lambda index: (*index[:held], vec, *index[held:])
+            return
+        if not shape or self.plan.width < 2 or vector is None:
+            yield list(shape), lambda index: tuple(index)
+            return
+        along, start = vector % len(shape), 0
+        for width in self.widths(shape[along], several):
+            count = (shape[along] - start) // width
+
+            def place(index: Any, start: int = start, width: int = width) -> Any:
+                *outer, block = index
+                base = add(self.b, scale(self.b, block, width), start)
+                part = Vec(base, width) if width > 1 else base  # type: ignore[arg-type]
+                return (*outer[:along], part, *outer[along:])
+
+            yield [*shape[:along], *shape[along + 1 :], count], place
+            start += count * width
+
+    def widths(self, n: int, several: int = 1) -> list[int]:
+        """Vector widths that cover n positions, widest first."""
+        width, found = self.plan.width * several if n >= SHORTEST else 1, []
+        while n:
+            if n >= width:
+                found.append(width)
+                n %= width
+            width //= 2
+        return found
