@@ -112,7 +112,7 @@ def test_a_kernel_after_a_fork() -> None:
 def test_many_loops_in_one_process() -> None:
     """Memory that compiled loops keep: measured over the later half of them."""
     code = """
-    import resource, jax, jax.numpy as jnp, onescan
+    import gc, resource, jax, jax.numpy as jnp, onescan
     def rss():
         return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
     cheap = {"xla_backend_optimization_level": 0}
@@ -124,6 +124,7 @@ def test_many_loops_in_one_process() -> None:
             f(0.5, jnp.ones(5))
         if k % 100 == 99:
             jax.clear_caches()
+            gc.collect()
             marks.append(rss())
     print((marks[2] - marks[1]) // 100 // 1024)
     """
