@@ -18,6 +18,7 @@ from jax.extend.core import JaxprEqn
 from jax.interpreters import mlir
 
 from onescan import compat, switches
+from onescan.emit.amx import AMX
 from onescan.emit.gpu import TooLarge
 from onescan.emit.gpu import build as build_for_gpu
 from onescan.emit.kernel import build
@@ -45,6 +46,7 @@ from onescan.plan.together import steps_together
 from onescan.runtime import compiler, gpu
 from onescan.runtime.cpu import Kernel, lowering, register
 from onescan.runtime.moved import Orders, moved
+from onescan.runtime.permission import may_use_tiles
 from onescan.surround import Engine, Lower, chunk_of, results_of, stock, surrounded
 from onescan.views import views
 
@@ -312,5 +314,7 @@ def host() -> Machine:
     features = compiler.host_features()
     wide = 64 if "+avx512f" in features else 32 if "+avx2" in features else 16
     found = {"avx512": "+avx512f", "f16c": "+f16c"}
-    has = frozenset(name for name, flag in found.items() if flag in features)
-    return Machine(wide, cores=os.cpu_count() or 1, features=has)
+    has = {name for name, flag in found.items() if flag in features}
+    if wide == 64 and "+amx-bf16" in features and may_use_tiles():
+        has.add(AMX)
+    return Machine(wide, cores=os.cpu_count() or 1, features=frozenset(has))

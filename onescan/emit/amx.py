@@ -1,0 +1,223 @@
+"""x86's matrix unit (AMX): products of float32 numbers from bfloat16 pieces.
+
+The unit multiplies tiles of bfloat16 numbers and adds up in float32, sixteen times as
+many in a cycle as vectors of float32 do.  A float32 number has 24 bits and a bfloat16
+number 8, so each is the sum of three, exactly:
+
+    x = x0 + x1 + x2    with |x1| <= 2**-8 |x0| and |x2| <= 2**-16 |x0|
+
+Of the nine products of ``x * y`` six are taken; the other three are together less than
+2**-24 of it, which is half of what rounding a float32 product once costs.  Inside the
+unit 32 products are summed before they meet the total, so a sum is rounded less often
+than one that adds product by product.
+
+Two kinds of numbers are outside of this.  Infinities and NaN have no pieces, nor have
+the largest numbers, which a first piece would round to infinity: whoever takes numbers
+apart learns of them (`odd`), and computes the product in another way.  A piece below
+the smallest normal number is taken for zero, as XLA takes such a number for zero.
+
+A tile is 16 rows of 64 bytes.  A row of x holds 32 steps of the contraction, as 16 pairs
+of step k in the lower and step k + 16 in the upper half; a tile of y holds a pair of
+rows in each of its rows.  So both are made from pairs of vectors, without shuffles.
+A stripe, 16 rows of x or 16 columns of y, has its tiles in the order in which a product
+reads them: for each 32 steps the tiles of the three pieces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from llvmlite import ir
+
+from onescan.emit import types as ty
+from onescan.emit.builder import Builder
+from onescan.emit.constants import positions
+
+AMX = "amx"  # the feature, as plans and modules know it
+
+#: rows of a tile, and the numbers that stand in one vector
+SIDE = 16
+#: steps of the contraction in one tile
+DEEP = 32
+PIECES = 3
+#: bytes of a row of a tile, of a tile, and of the tiles for 32 steps of a stripe
+ROW = 64
+TILE = SIDE * ROW
+STEP = PIECES * TILE
+#: tiles of results that a block sums at once; the unit holds eight of all kinds
+TOTALS = 4
+#: which pieces of x and y meet, in an order that brings few tiles twice
+MEETINGS = ((2, 0), (1, 0), (1, 1), (0, 1), (0, 2), (0, 0))
+
+VOID = ir.VoidType()
+I32S = ir.VectorType(ty.I32, SIDE)
+F32S = ir.VectorType(ty.F32, SIDE)
+
+
+def stripe_bytes(depth: int) -> int:
+    """Bytes of a stripe: whole tiles for a contraction of `depth` steps."""
+    return -(-depth // DEEP) * STEP
+
+
+# pieces
+
+
+def taken_apart(
+    b: ty.Builder, low: ty.Value, high: ty.Value
+) -> tuple[list[ty.Value], ty.Value]:
+    """Rows of three tiles from two vectors of 16 numbers; and where numbers are odd."""
+    (lows, odd), (highs, also) = _pieces(b, low), _pieces(b, high)
+    upper = ty.constant(ty.I32, 0xFFFF0000, SIDE)
+    half = ty.constant(ty.I32, 16, SIDE)
+    rows = [
+        b.or_(b.lshr(x, half), b.and_(y, upper))
+        for x, y in zip(lows, highs, strict=True)
+    ]
+    return rows, b.or_(odd, also)
+
+
+def _pieces(b: ty.Builder, x: ty.Value) -> tuple[list[ty.Value], ty.Value]:
+    """Three vectors of bits, of which the upper halves count; and where x is odd."""
+    found = []
+    for _ in range(PIECES - 1):
+        near = b.add(b.bitcast(x, I32S), ty.constant(ty.I32, 0x8000, SIDE))
+        near = b.and_(near, ty.constant(ty.I32, 0xFFFF0000, SIDE))
+        found.append(near)
+        x = b.fsub(x, b.bitcast(near, F32S))
+    # infinity less infinity: whatever had no first piece has no last one either
+    return [*found, b.bitcast(x, I32S)], b.fcmp_unordered("uno", x, x)
+
+
+def turned(b: ty.Builder, rows: Sequence[ty.Value]) -> list[ty.Value]:
+    """The columns of 16 vectors of 16 numbers."""
+    rows, step = list(rows), 1
+    while step < SIDE:
+        # squares of `step` numbers that face each other across the diagonal change
+        for k in range(SIDE):
+            if not k & step:
+                x, y = rows[k], rows[k + step]
+                lower = [i if not i & step else SIDE + i - step for i in range(SIDE)]
+                upper = [i + step if not i & step else SIDE + i for i in range(SIDE)]
+                rows[k] = b.shuffle_vector(x, y, positions(*lower))
+                rows[k + step] = b.shuffle_vector(x, y, positions(*upper))
+        step *= 2
+    return rows
+
+
+# the unit
+
+
+def configure(b: ty.Builder, rows: int = SIDE) -> None:
+    """Make the unit ready for tiles of x with so many rows."""
+    text = bytearray(64)
+    text[0] = 1  # the one way there is to divide the unit: eight tiles
+    for k in range(8):
+        text[16 + 2 * k] = ROW
+        text[48 + k] = rows if k < 7 else SIDE
+    name = f"tiles_{rows}"
+    data: Any = b.module.globals.get(name)
+    if data is None:
+        kind = ir.ArrayType(ty.I8, len(text))
+        data = ir.GlobalVariable(b.module, kind, name)
+        data.initializer = ir.Constant(kind, text)
+        data.global_constant = True
+        data.linkage = "private"
+        data.type = ty.PTR
+    _do(b, "ldtilecfg", data)
+
+
+def release(b: ty.Builder) -> None:
+    """Leave the unit as if it had not been used."""
+    _do(b, "tilerelease")
+
+
+def block(module: ir.Module, down: int, across: int) -> ir.Function:
+    """A block of results: so many tiles of rows and of columns.
+
+    ``void(ptr x, i64 from stripe to stripe, ptr y, i64 the same, i64 steps of 32,
+    ptr results, i64 bytes from row to row)``.  Of several tiles of rows, all have 16.
+    """
+    name = f"block_{down}_{across}"
+    if name in module.globals:
+        return module.globals[name]
+    kinds = [ty.PTR, ty.I64, ty.PTR, ty.I64, ty.I64, ty.PTR, ty.I64]
+    function = ir.Function(module, ir.FunctionType(VOID, kinds), name)
+    function.linkage = "internal"
+    function.attributes.add("noinline")
+    function.attributes.add("nounwind")
+    x, x_apart, y, y_apart, count, out, out_apart = function.args
+    entry, head, done = map(function.append_basic_block, ("entry", "head", "done"))
+    b = Builder(entry)
+    for total in range(down * across):
+        _do(b, "tilezero", _tile(total))
+    b.branch(head)
+    b.position_at_end(head)
+    step = b.phi(ty.I64)
+    step.add_incoming(_i64(0), entry)
+    start = b.mul(step, _i64(STEP))
+    xs = [_moved(b, x, b.add(start, b.mul(x_apart, _i64(r)))) for r in range(down)]
+    ys = [_moved(b, y, b.add(start, b.mul(y_apart, _i64(c)))) for c in range(across)]
+    _meet(b, xs, ys)
+    following = b.add(step, _i64(1))
+    step.add_incoming(following, head)
+    b.cbranch(b.icmp_signed("<", following, count), head, done)
+    b.position_at_end(done)
+    for r in range(down):
+        row = _moved(b, out, b.mul(out_apart, _i64(r * SIDE)))
+        for c in range(across):
+            place = _moved(b, row, _i64(c * ROW))
+            _do(b, "tilestored64", _tile(r * across + c), place, out_apart)
+    b.ret_void()
+    return function
+
+
+def _meet(b: ty.Builder, xs: list[ty.Value], ys: list[ty.Value]) -> None:
+    """Add to the totals what 32 steps give: stripes of x times stripes of y."""
+    if len(xs) == 1:  # its pieces stay, and those of y pass by
+        for piece in range(PIECES):
+            _bring(b, TOTALS + piece, xs[0], piece)
+        for c, y in enumerate(ys):
+            for piece in range(PIECES):
+                _bring(b, 7, y, piece)
+                for other in reversed(range(PIECES - piece)):
+                    _do(b, "tdpbf16ps", _tile(c), _tile(TOTALS + other), _tile(7))
+        return
+    here: tuple[int, int] = (-1, -1)
+    for i, j in MEETINGS:
+        if i != here[0]:
+            for r, x in enumerate(xs):
+                _bring(b, TOTALS + r, x, i)
+        for c, y in enumerate(ys):
+            if j != here[1]:
+                _bring(b, TOTALS + 2 + c, y, j)
+            for r in range(len(xs)):
+                total = _tile(r * len(ys) + c)
+                _do(b, "tdpbf16ps", total, _tile(TOTALS + r), _tile(TOTALS + 2 + c))
+        here = i, j
+
+
+def _bring(b: ty.Builder, tile: int, stripe: ty.Value, piece: int) -> None:
+    place = _moved(b, stripe, _i64(piece * TILE))
+    _do(b, "tileloadd64", _tile(tile), place, _i64(ROW))
+
+
+def _do(b: ty.Builder, name: str, *operands: ty.Value) -> None:
+    """An instruction of the unit: never left out, because its tiles are not values."""
+    name = f"llvm.x86.{name}"
+    function = b.module.globals.get(name) or ir.Function(
+        b.module, ir.FunctionType(VOID, [v.type for v in operands]), name
+    )
+    b.call(function, operands, tail=False)
+
+
+def _moved(b: ty.Builder, pointer: ty.Value, bytes_on: ty.Value) -> ty.Value:
+    return b.gep(pointer, [bytes_on], source_etype=ty.I8)
+
+
+def _tile(number: int) -> ty.Value:
+    return ir.Constant(ty.I8, number)
+
+
+def _i64(value: int) -> ty.Value:
+    return ir.Constant(ty.I64, value)
