@@ -18,10 +18,10 @@ from jax.extend.core import JaxprEqn
 from jax.interpreters import mlir
 
 from onescan import compat, switches
-from onescan.emit.amx import AMX
 from onescan.emit.gpu import TooLarge
 from onescan.emit.gpu import build as build_for_gpu
 from onescan.emit.kernel import build
+from onescan.emit.math.features import AMX
 from onescan.emit.matrix import build as build_matrix
 from onescan.emit.support import require_supported
 from onescan.loop import LeaveToXla, Loop, nbytes

@@ -34,8 +34,6 @@ from onescan.emit import types as ty
 from onescan.emit.builder import Builder
 from onescan.emit.constants import positions
 
-AMX = "amx"  # the feature, as plans and modules know it
-
 #: rows of a tile, and the numbers that stand in one vector
 SIDE = 16
 #: steps of the contraction in one tile

@@ -12,6 +12,7 @@ from typing import Any
 from llvmlite import ir
 
 AVX512 = "avx512"  # x86: registers of 64 bytes, powers of two, reciprocals
+AMX = "amx"  # x86: products of tiles of bfloat16, which the process may use
 F16C = "f16c"  # x86: conversions between float16 and float32
 
 
