@@ -16,9 +16,9 @@ the largest numbers, which a first piece would round to infinity: whoever takes 
 apart learns of them (`odd`), and computes the product in another way.  A piece below
 the smallest normal number is taken for zero, as XLA takes such a number for zero.
 
-A tile is 16 rows of 64 bytes.  A row of x holds 32 steps of the contraction, as 16 pairs
-of step k in the lower and step k + 16 in the upper half; a tile of y holds a pair of
-rows in each of its rows.  So both are made from pairs of vectors, without shuffles.
+A tile is 16 rows of 64 bytes.  A row of x holds 32 steps of the contraction, as 16
+pairs of step k in the lower and step k + 16 in the upper half; a tile of y holds a pair
+of rows in each of its rows.  So both are made from pairs of vectors, without shuffles.
 A stripe, 16 rows of x or 16 columns of y, has its tiles in the order in which a product
 reads them: for each 32 steps the tiles of the three pieces.
 """
@@ -45,8 +45,9 @@ TILE = SIDE * ROW
 STEP = PIECES * TILE
 #: tiles of results that a block sums at once; the unit holds eight of all kinds
 TOTALS = 4
-#: which pieces of x and y meet, in an order that brings few tiles twice
-MEETINGS = ((2, 0), (1, 0), (1, 1), (0, 1), (0, 2), (0, 0))
+#: which pieces of x and y meet, in this order in every block: so a result does not
+#: depend on the block that it is in
+MEETINGS = ((2, 0), (1, 0), (0, 0), (1, 1), (0, 1), (0, 2))
 
 VOID = ir.VoidType()
 I32S = ir.VectorType(ty.I32, SIDE)
@@ -106,18 +107,17 @@ def turned(b: ty.Builder, rows: Sequence[ty.Value]) -> list[ty.Value]:
 # the unit
 
 
-def configure(b: ty.Builder, rows: int = SIDE) -> None:
-    """Make the unit ready for tiles of x with so many rows."""
+def configure(b: ty.Builder) -> None:
+    """Make the unit ready: eight tiles of 16 rows."""
     text = bytearray(64)
-    text[0] = 1  # the one way there is to divide the unit: eight tiles
+    text[0] = 1  # the one way there is to divide the unit
     for k in range(8):
         text[16 + 2 * k] = ROW
-        text[48 + k] = rows if k < 7 else SIDE
-    name = f"tiles_{rows}"
-    data: Any = b.module.globals.get(name)
+        text[48 + k] = SIDE
+    data: Any = b.module.globals.get("tiles")
     if data is None:
         kind = ir.ArrayType(ty.I8, len(text))
-        data = ir.GlobalVariable(b.module, kind, name)
+        data = ir.GlobalVariable(b.module, kind, "tiles")
         data.initializer = ir.Constant(kind, text)
         data.global_constant = True
         data.linkage = "private"
@@ -134,7 +134,7 @@ def block(module: ir.Module, down: int, across: int) -> ir.Function:
     """A block of results: so many tiles of rows and of columns.
 
     ``void(ptr x, i64 from stripe to stripe, ptr y, i64 the same, i64 steps of 32,
-    ptr results, i64 bytes from row to row)``.  Of several tiles of rows, all have 16.
+    ptr results, i64 bytes from row to row)``.
     """
     name = f"block_{down}_{across}"
     if name in module.globals:
@@ -173,25 +173,27 @@ def block(module: ir.Module, down: int, across: int) -> ir.Function:
 def _meet(b: ty.Builder, xs: list[ty.Value], ys: list[ty.Value]) -> None:
     """Add to the totals what 32 steps give: stripes of x times stripes of y."""
     if len(xs) == 1:  # its pieces stay, and those of y pass by
+        (x,), last = xs, 7
         for piece in range(PIECES):
-            _bring(b, TOTALS + piece, xs[0], piece)
+            _bring(b, TOTALS + piece, x, piece)
         for c, y in enumerate(ys):
-            for piece in range(PIECES):
-                _bring(b, 7, y, piece)
-                for other in reversed(range(PIECES - piece)):
-                    _do(b, "tdpbf16ps", _tile(c), _tile(TOTALS + other), _tile(7))
+            for k, (i, j) in enumerate(MEETINGS):
+                if k == 0 or j != MEETINGS[k - 1][1]:
+                    _bring(b, last, y, j)
+                _do(b, "tdpbf16ps", _tile(c), _tile(TOTALS + i), _tile(last))
         return
-    here: tuple[int, int] = (-1, -1)
+    rows, columns = range(len(xs)), range(len(ys))
+    first, second = TOTALS, TOTALS + len(xs)
+    here = None, None
     for i, j in MEETINGS:
-        if i != here[0]:
-            for r, x in enumerate(xs):
-                _bring(b, TOTALS + r, x, i)
-        for c, y in enumerate(ys):
-            if j != here[1]:
-                _bring(b, TOTALS + 2 + c, y, j)
-            for r in range(len(xs)):
+        for r in rows if i != here[0] else ():
+            _bring(b, first + r, xs[r], i)
+        for c in columns if j != here[1] else ():
+            _bring(b, second + c, ys[c], j)
+        for c in columns:
+            for r in rows:
                 total = _tile(r * len(ys) + c)
-                _do(b, "tdpbf16ps", total, _tile(TOTALS + r), _tile(TOTALS + 2 + c))
+                _do(b, "tdpbf16ps", total, _tile(first + r), _tile(second + c))
         here = i, j
 
 

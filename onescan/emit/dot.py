@@ -24,6 +24,8 @@ from onescan.emit.convert import convert, rounded
 from onescan.emit.emitter import Emitter
 from onescan.emit.loops import SHORTEST
 from onescan.emit.reduce import KINDS, _join
+from onescan.emit.tiled import by_unit
+from onescan.plan.tiled import tiled
 
 #: registers that a block of results may take, and results that may share a pull
 REGISTERS = 16
@@ -35,7 +37,10 @@ UNROLLED = 64
 
 
 def dot_general(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
-    return [_Product(e, eqn, *map(e.once, operands)).emit()]
+    x, y = map(e.once, operands)
+    if product := tiled(e.plan, eqn):
+        return [by_unit(e, product, x, y)]
+    return [_Product(e, eqn, x, y).emit()]
 
 
 class _Product:

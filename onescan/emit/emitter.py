@@ -36,6 +36,7 @@ class Emitter(Loops):
         self.stack_bytes = 0
         self.body: Any = None  # the innermost body being emitted
         self.ahead: list[Span] = []  # memory that the next step will touch
+        self.weights: dict[Any, Any] = {}  # matrices that `tiled` took apart
 
     #: whether operations that need not wait for each other should stand together
     early = False

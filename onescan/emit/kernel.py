@@ -29,6 +29,7 @@ from onescan.emit.emitter import Emitter
 from onescan.emit.math.features import allow
 from onescan.emit.prefetch import Span
 from onescan.emit.staged import Stage, chunks
+from onescan.emit.tiled import unit
 from onescan.loop import LeaveToXla
 from onescan.plan.parts import Part, parts
 from onescan.plan.plan import Lane, Plan
@@ -119,7 +120,8 @@ class Tile(Buffers):
             for var, cell in self._here(rows, here).items():
                 e.put(cell, self._whole(self._init_of(var)))
 
-        self._over_time(partial(self._step, starts, cells, rows))
+        with unit(e, lambda var: self._whole(self.variables.index(var))):
+            self._over_time(partial(self._step, starts, cells, rows))
         for var, cell in cells.items():
             self._deliver(var, cell)
         for here in self._blocks(starts):

@@ -8,7 +8,7 @@ run on threads.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -18,6 +18,7 @@ from onescan.loop import Loop, nbytes
 from onescan.plan.apart import is_apart, lanes_first, may_be_apart
 from onescan.plan.lanes import lane_axes
 from onescan.plan.plan import Grid, Lane, Plan
+from onescan.plan.tiled import is_tiled
 from onescan.plan.tiles import power_below, stacked, tile_shape
 from onescan.plan.turned import is_turned
 from onescan.plan.work import Work, equations, operand_of, work_of
@@ -77,7 +78,7 @@ def choose(loop: Loop, machine: Machine) -> Plan:
         plan = _inner_plan(loop, axes, works, machine, threads)
     else:
         plan = _lane_plan(loop, best, axes, works, machine, threads)
-    return replace(plan, features=machine.features)
+    return plan
 
 
 def _cheapest(
@@ -224,7 +225,7 @@ def _lane_plan(
             assign(lane_of, lanes, group, lane)
         elif group.size > FEW:  # fewer positions stay with their lane, unrolled
             assign(lane_of, lanes, group, Lane(group.size, 1, False))
-    return finished(loop, lanes, lane_of, 1, threads)
+    return finished(loop, lanes, lane_of, 1, threads, features=machine.features)
 
 
 def _inner_plan(
@@ -241,7 +242,7 @@ def _inner_plan(
         lane = Lane(group.size, group.size // pieces, False)
         assign(lane_of, lanes, group, lane)
     width = machine.vector_bytes // 4
-    return finished(loop, lanes, lane_of, width, threads)
+    return finished(loop, lanes, lane_of, width, threads, features=machine.features)
 
 
 def _cut(
@@ -293,9 +294,10 @@ def finished(
     width: int,
     threads: bool,
     grid: Grid | None = None,
+    features: frozenset[str] = frozenset(),
 ) -> Plan:
     """The plan, with the layouts its buffers are wanted in."""
-    plan = Plan(loop, tuple(lanes), lane_of, width, grid=grid)
+    plan = Plan(loop, tuple(lanes), lane_of, width, grid=grid, features=features)
     jaxpr = loop.body.jaxpr
     fixed = loop.num_consts + loop.num_carry
     results = [*_carries(loop), *jaxpr.outvars[loop.num_carry :]]
@@ -304,7 +306,7 @@ def finished(
     ]
     if width > 1:
         for i, var in enumerate(jaxpr.invars[: loop.num_consts]):
-            if is_turned(loop, var, width):
+            if is_turned(loop, var, width) and not is_tiled(plan, var):
                 layouts[i] = (1, 0)
     layouts += [
         _layout(plan, var, stacked=i >= loop.num_carry) for i, var in enumerate(results)
@@ -319,6 +321,7 @@ def finished(
         threads=threads and several,
         grain=1,
         grid=grid,
+        features=features,
     )
 
 
