@@ -34,7 +34,6 @@ FEWEST_BLOCKS = 4
 #: about how many operations the sum of one result is, in the plain loop
 PLAIN = 64
 
-
 #: where a tile begins along a dimension, and how many positions are inside the matrix
 Span = tuple[Index, int]
 
@@ -45,6 +44,7 @@ class Weights:
 
     start: ty.Value
     odd: ty.Value  # where an i16 stands that is not 0 if it cannot be used
+    pieces: ty.Value  # memory for what it is multiplied with
 
 
 @contextmanager
@@ -61,21 +61,23 @@ def unit(e: Emitter, constant: Callable[[Any], Array]) -> Iterator[None]:
     kind = ir.FunctionType(ty.PTR, [ty.I64, ty.I64])
     allocate = ir.Function(module, kind, "aligned_alloc")
     free = ir.Function(module, ir.FunctionType(ir.VoidType(), [ty.PTR]), "free")
-    for key, product in wanted.items():
-        stripes = -(-product.columns // SIDE)
-        size = stripes * amx.stripe_bytes(product.depth)
-        start = b.call(allocate, [_i64(ROW), _i64(size)])
+    sizes = [-(-p.columns // SIDE) * amx.stripe_bytes(p.depth) for p in wanted.values()]
+    pieces = max(2 * amx.stripe_bytes(p.depth) for p in wanted.values())
+    memory = b.call(allocate, [_i64(ROW), _i64(sum(sizes) + pieces)])
+    given = b.icmp_unsigned("!=", memory, ir.Constant(ty.PTR, None))
+    start = pieces
+    for (key, product), size in zip(wanted.items(), sizes, strict=True):
         odd = e.entry.alloca(ty.I16)
         b.store(ir.Constant(ty.I16, 1), odd)
-        e.weights[key] = Weights(start, odd)
-        with b.if_then(b.icmp_unsigned("!=", start, ir.Constant(ty.PTR, None))):
+        e.weights[key] = Weights(_at(b, memory, start), odd, memory)
+        start += size
+        with b.if_then(given):
             b.store(ir.Constant(ty.I16, 0), odd)
             _take_weights_apart(e, product, constant(product.weights), e.weights[key])
     amx.configure(b)
     yield
     amx.release(e.b)
-    for weights in e.weights.values():
-        e.b.call(free, [weights.start])
+    e.b.call(free, [memory])
 
 
 def by_unit(e: Emitter, product: Product, x: Array, y: Array) -> Array:
@@ -85,12 +87,10 @@ def by_unit(e: Emitter, product: Product, x: Array, y: Array) -> Array:
     memory = e.scratch(shape, (None, None), np.float32)
     lanes = (x.lanes[0], None)
     target = e.stored(memory, (product.rows, product.columns), lanes)
-    size = min(stripes, 2) * amx.stripe_bytes(product.depth)
-    pieces = e.scratch((size,), (None,), np.uint8).pointer
     whole = product.rows // SIDE
     parts = [(0, whole // 2, 2 * SIDE), (whole - whole % 2, whole % 2, SIDE)]
     parts.append((whole, 1, product.rows % SIDE))
-    work = _Work(e, product, x, y, target, pieces)
+    work = _Work(e, product, x, y, target)
     for stripe, count, rows in parts:
         if count and rows:
             visit = partial(work.rows, stripe, rows, count)
@@ -102,16 +102,9 @@ class _Work:
     """A product of a step, seen from some of its rows."""
 
     def __init__(
-        self,
-        e: Emitter,
-        product: Product,
-        x: Array,
-        y: Array,
-        target: Array,
-        pieces: ty.Value,
+        self, e: Emitter, product: Product, x: Array, y: Array, target: Array
     ) -> None:
         self.e, self.product, self.x, self.y, self.target = e, product, x, y, target
-        self.pieces = pieces
         self.weights = e.weights[product.weights, product.turned]
         self.odd = e.entry.alloca(ty.I16)
         self.columns = -(-product.columns // SIDE)
@@ -121,13 +114,18 @@ class _Work:
         e = self.e
         first = add(e.b, scale(e.b, number, rows), stripe * SIDE)
         e.b.store(e.b.load(self.weights.odd), self.odd)
-        self._take_apart(first, rows)
-        is_odd = e.b.icmp_unsigned("!=", e.b.load(self.odd), ir.Constant(ty.I16, 0))
+        with e.b.if_then(e.b.not_(self._is_odd()), likely=True):
+            self._take_apart(first, rows)
+        is_odd = self._is_odd()
         with e.b.if_else(is_odd, likely=False) as (then, otherwise):
             with then:
                 self._plainly(first, rows)
             with otherwise:
                 self._multiply(first, 2 if rows > SIDE else 1, (number, count))
+
+    def _is_odd(self) -> ty.Value:
+        odd = self.e.b.load(self.odd)
+        return self.e.b.icmp_unsigned("!=", odd, ir.Constant(ty.I16, 0))
 
     def _take_apart(self, first: Index, rows: int) -> None:
         """The stripes of x; rows past the last are whatever stands there."""
@@ -145,7 +143,7 @@ class _Work:
                 high = _numbers(e, self.x, at, add(e.b, k, SIDE), depth - SIDE)
                 start = _place(e, product, stripe, block)
                 place = add(e.b, start, scale(e.b, row, ROW))
-                _put(e, low, high, self.pieces, place, self.odd)
+                _put(e, low, high, self.weights.pieces, place, self.odd)
 
             e.for_each([-(-rows // SIDE), min(rows, SIDE), blocks], visit, 999)
 
@@ -178,7 +176,7 @@ class _Work:
                 weights = _at(b, self.weights.start, scale(b, column, apart))
                 out = _at(b, row, scale(b, column, ROW))
                 steps = _i64(apart), _i64(deep), _i64(self.columns * ROW)
-                operands = [self.pieces, steps[0], weights, steps[0], steps[1]]
+                operands = [self.weights.pieces, steps[0], weights, steps[0], steps[1]]
                 b.call(block, [*operands, out, steps[2]])
 
             e.for_each([count], visit, 999)
