@@ -42,6 +42,7 @@ from onescan.plan.gpu import choose as choose_on_gpu
 from onescan.plan.matrix import Matrices, blocks_of, is_worth_it
 from onescan.plan.plan import Plan
 from onescan.plan.profit import require_profit
+from onescan.plan.tiled import told
 from onescan.plan.together import steps_together
 from onescan.runtime import compiler, gpu
 from onescan.runtime.cpu import Kernel, lowering, register
@@ -175,6 +176,7 @@ def _reading_in_place(
     plainly = cache(partial(call, plan, kernel))
 
     def lower(ctx: Any, *args: Any) -> Sequence[Any]:
+        notes.update(dict.fromkeys(told(plan)))
         seen = views(plan, args, ctx.avals_in)
         if not seen:
             return plainly()(ctx, *args)

@@ -56,7 +56,7 @@ def plan_for(
 
 def operands_of(plan: Plan, seed: int = 0) -> list[np.ndarray]:
     rng = np.random.default_rng(seed)
-    w, h = (v.aval.shape for v in plan.loop.body.jaxpr.invars[:2])
+    w, h = (aval.shape for aval in plan.loop.body.in_avals[:2])
     shapes = w, h, (STEPS, *h)
     return [rng.normal(size=shape).astype(np.float32) for shape in shapes]
 
@@ -205,6 +205,15 @@ def test_several_products(case):
     for a, b in zip(ours, stock, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3)
     assert is_by_unit(plan_of(loop_in(f(lax.scan), w, v, h)))
+
+
+@needs_the_unit
+def test_the_report_says_so():
+    w, h = jnp.ones((96, 96)) / 96, jnp.ones((32, 96))
+    onescan.clear_report()
+    onescan.scan(lambda h, _: (jnp.tanh(h @ w), None), h, None, length=STEPS)
+    (row,) = onescan.report().rows
+    assert "gave 1 matrix product of each step to the processor's" in str(row)
 
 
 def left(**changes: Any) -> bool:

@@ -67,3 +67,15 @@ def is_tiled(plan: Plan, var: Any) -> bool:
         eqn for eqn in plan.loop.body.jaxpr.eqns if any(v is var for v in eqn.invars)
     ]
     return all(tiled(plan, eqn) for eqn in readers)
+
+
+def told(plan: Plan) -> list[str]:
+    """What the report says of it."""
+    count = sum(tiled(plan, eqn) is not None for eqn in plan.loop.body.jaxpr.eqns)
+    if not count:
+        return []
+    products = f"{count} matrix product{'s' * (count > 1)}"
+    return [
+        f"gave {products} of each step to the processor's matrix unit (AMX), in "
+        "pieces that make up all of float32"
+    ]
