@@ -42,7 +42,7 @@ from onescan.plan.gpu import choose as choose_on_gpu
 from onescan.plan.matrix import Matrices, blocks_of, is_worth_it
 from onescan.plan.plan import Plan
 from onescan.plan.profit import require_profit
-from onescan.plan.tiled import told
+from onescan.plan.tiled import tiled, told
 from onescan.plan.together import steps_together
 from onescan.runtime import compiler, gpu
 from onescan.runtime.cpu import Kernel, lowering, register
@@ -157,11 +157,14 @@ def native(platform: str, loop: Loop, seen: Seen) -> Callable[..., Sequence[Any]
     if platform not in ("cpu", "cuda"):
         raise LeaveToXla(f"there is no native engine for {platform} yet")
     require_supported(loop)
-    if switches.current().engine != "native":
-        require_profit(loop, platform)
+    anyhow = switches.current().engine == "native"
     if platform == "cuda":
+        if not anyhow:
+            require_profit(loop, platform)
         return _reading_in_place(*planned_on_gpu(loop, chip()), _call_on_gpu, seen)
     plan = choose(loop, host())
+    if not anyhow:
+        require_profit(loop, platform, lambda eqn: tiled(plan, eqn) is not None)
     return _reading_in_place(plan, kernel_of(plan), _call_on_cpu, seen)
 
 

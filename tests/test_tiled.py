@@ -56,7 +56,8 @@ def plan_for(
 
 def operands_of(plan: Plan, seed: int = 0) -> list[np.ndarray]:
     rng = np.random.default_rng(seed)
-    w, h = (aval.shape for aval in plan.loop.body.in_avals[:2])
+    loop = plan.loop
+    w, h = (aval.shape for aval in (*loop.const_avals, *loop.carry_avals))
     shapes = w, h, (STEPS, *h)
     return [rng.normal(size=shape).astype(np.float32) for shape in shapes]
 

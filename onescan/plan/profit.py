@@ -6,15 +6,24 @@ products where they are large, and a loop of one step is no loop.
 
 from __future__ import annotations
 
-from onescan.loop import LeaveToXla, Loop
+from collections.abc import Callable
+
+from onescan.loop import Equation, LeaveToXla, Loop
 from onescan.plan.work import work_of
 
 #: multiply-adds of one product in one step from which XLA's library is as good
 LARGE_PRODUCT = 30_000_000
 
 
-def require_profit(loop: Loop, platform: str) -> None:
-    """Raise `LeaveToXla`, with the reason, for a loop that gains nothing with us."""
+def require_profit(
+    loop: Loop,
+    platform: str,
+    is_faster: Callable[[Equation], bool] = lambda eqn: False,
+) -> None:
+    """Raise `LeaveToXla`, with the reason, for a loop that gains nothing with us.
+
+    `is_faster` tells of products that are faster here however large they are.
+    """
     if loop.length == 1:
         raise LeaveToXla("a loop of one step needs no loop")
     if platform != "cpu":
@@ -22,7 +31,7 @@ def require_profit(loop: Loop, platform: str) -> None:
     products = [
         work.operations
         for work in work_of(loop.body.jaxpr)
-        if work.eqn.primitive.name == "dot_general"
+        if work.eqn.primitive.name == "dot_general" and not is_faster(work.eqn)
     ]
     if products and max(products) >= LARGE_PRODUCT:
         raise LeaveToXla(
