@@ -138,6 +138,21 @@ def test_numbers_without_pieces(number, where, turned):
 
 
 @needs_the_unit
+@pytest.mark.parametrize("sign", [1, -1])
+def test_products_that_are_too_large(sign):
+    """Of pieces, some may be infinite with the one and some with the other sign."""
+    plan = plan_for(40, 70, 50)
+    w, h, xs = (np.zeros_like(a) for a in operands_of(plan))
+    rng = np.random.default_rng(0)
+    w[3] = (1 + rng.random(50)) * 1e20
+    h[:, 3] = sign * (1 + rng.random(40)) * 1e30
+    xs[:, :, 3] = 1 + rng.random(xs.shape[:2])
+    _, ys = by_kernel(plan, [w, h, xs])
+    assert (ys[0] == sign * np.inf).all()
+    assert np.isfinite(ys[1:]).all()
+
+
+@needs_the_unit
 def test_tiny_numbers():
     """Wrong by no more than if the smallest pieces were zero."""
     plan = plan_for(16, 64, 32)

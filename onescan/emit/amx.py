@@ -12,9 +12,12 @@ unit 32 products are summed before they meet the total, so a sum is rounded less
 than one that adds product by product.
 
 Two kinds of numbers are outside of this.  Infinities and NaN have no pieces, nor have
-the largest numbers, which a first piece would round to infinity: whoever takes numbers
-apart learns of them (`odd`), and computes the product in another way.  A piece below
-the smallest normal number is taken for zero, as XLA takes such a number for zero.
+the largest numbers, which a first piece would round to infinity; and where a product is
+too large for float32, pieces of it may be infinite with either sign.  Whatever becomes
+of them shows in a result: the last piece of such a number is NaN, and no sum becomes
+finite again.  So whoever multiplies looks at the results, and computes those anew, in
+another way, that were computed with one that is not finite.  A piece below the
+smallest normal number is taken for zero, as XLA takes such a number for zero.
 
 A tile is 16 rows of 64 bytes.  A row of x holds 32 steps of the contraction, as 16
 pairs of step k in the lower and step k + 16 in the upper half; a tile of y holds a pair
@@ -62,30 +65,25 @@ def stripe_bytes(depth: int) -> int:
 # pieces
 
 
-def taken_apart(
-    b: ty.Builder, low: ty.Value, high: ty.Value
-) -> tuple[list[ty.Value], ty.Value]:
-    """Rows of three tiles from two vectors of 16 numbers; and where numbers are odd."""
-    (lows, odd), (highs, also) = _pieces(b, low), _pieces(b, high)
+def taken_apart(b: ty.Builder, low: ty.Value, high: ty.Value) -> list[ty.Value]:
+    """Rows of three tiles from two vectors of 16 numbers."""
     upper = ty.constant(ty.I32, 0xFFFF0000, SIDE)
     half = ty.constant(ty.I32, 16, SIDE)
-    rows = [
+    return [
         b.or_(b.lshr(x, half), b.and_(y, upper))
-        for x, y in zip(lows, highs, strict=True)
+        for x, y in zip(_pieces(b, low), _pieces(b, high), strict=True)
     ]
-    return rows, b.or_(odd, also)
 
 
-def _pieces(b: ty.Builder, x: ty.Value) -> tuple[list[ty.Value], ty.Value]:
-    """Three vectors of bits, of which the upper halves count; and where x is odd."""
+def _pieces(b: ty.Builder, x: ty.Value) -> list[ty.Value]:
+    """Three vectors of bits, of which the upper halves count."""
     found = []
     for _ in range(PIECES - 1):
         near = b.add(b.bitcast(x, I32S), ty.constant(ty.I32, 0x8000, SIDE))
         near = b.and_(near, ty.constant(ty.I32, 0xFFFF0000, SIDE))
         found.append(near)
         x = b.fsub(x, b.bitcast(near, F32S))
-    # infinity less infinity: whatever had no first piece has no last one either
-    return [*found, b.bitcast(x, I32S)], b.fcmp_unordered("uno", x, x)
+    return [*found, b.bitcast(x, I32S)]
 
 
 def turned(b: ty.Builder, rows: Sequence[ty.Value]) -> list[ty.Value]:

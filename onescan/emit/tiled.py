@@ -4,9 +4,9 @@
     in every step:          take x apart; multiply tiles; the results stand in scratch
     after the last:         give the memory back
 
-Numbers that have no pieces (`odd`, see `amx.py`), in x or in the weights, send a step's
-product through a plain loop of multiplications and additions, and so does a system that
-has no memory to give.
+Where a result is infinite or NaN (see `amx.py`), the rows it was computed with go
+through a plain loop of multiplications and additions, and so does everything where the
+system has no memory to give.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Weights:
     """A matrix taken apart."""
 
     start: ty.Value
-    odd: ty.Value  # where an i16 stands that is not 0 if it cannot be used
     pieces: ty.Value  # memory for what it is multiplied with
+    given: ty.Value  # whether there is memory at all
 
 
 @contextmanager
@@ -67,12 +67,9 @@ def unit(e: Emitter, constant: Callable[[Any], Array]) -> Iterator[None]:
     given = b.icmp_unsigned("!=", memory, ir.Constant(ty.PTR, None))
     start = pieces
     for (key, product), size in zip(wanted.items(), sizes, strict=True):
-        odd = e.entry.alloca(ty.I16)
-        b.store(ir.Constant(ty.I16, 1), odd)
-        e.weights[key] = Weights(_at(b, memory, start), odd, memory)
+        e.weights[key] = Weights(_at(b, memory, start), memory, given)
         start += size
         with b.if_then(given):
-            b.store(ir.Constant(ty.I16, 0), odd)
             _take_weights_apart(e, product, constant(product.weights), e.weights[key])
     amx.configure(b)
     yield
@@ -106,26 +103,23 @@ class _Work:
     ) -> None:
         self.e, self.product, self.x, self.y, self.target = e, product, x, y, target
         self.weights = e.weights[product.weights, product.turned]
-        self.odd = e.entry.alloca(ty.I16)
+        self.watch = e.entry.alloca(amx.F32S)
         self.columns = -(-product.columns // SIDE)
 
     def rows(self, stripe: int, rows: int, count: int, number: Index) -> None:
         """So many rows, from a stripe and `number` of `count` times as many on."""
         e = self.e
         first = add(e.b, scale(e.b, number, rows), stripe * SIDE)
-        e.b.store(e.b.load(self.weights.odd), self.odd)
-        with e.b.if_then(e.b.not_(self._is_odd()), likely=True):
+        e.b.store(ty.constant(ty.F32, float("nan"), SIDE), self.watch)
+        with e.b.if_then(self.weights.given, likely=True):
+            e.b.store(ty.constant(ty.F32, 0, SIDE), self.watch)
             self._take_apart(first, rows)
-        is_odd = self._is_odd()
-        with e.b.if_else(is_odd, likely=False) as (then, otherwise):
-            with then:
-                self._plainly(first, rows)
-            with otherwise:
-                self._multiply(first, 2 if rows > SIDE else 1, (number, count))
-
-    def _is_odd(self) -> ty.Value:
-        odd = self.e.b.load(self.odd)
-        return self.e.b.icmp_unsigned("!=", odd, ir.Constant(ty.I16, 0))
+            self._multiply(first, rows, (number, count))
+        watch = e.b.load(self.watch)
+        odd = e.b.bitcast(e.b.fcmp_unordered("uno", watch, watch), ty.I16)
+        is_odd = e.b.icmp_unsigned("!=", odd, ir.Constant(ty.I16, 0))
+        with e.b.if_then(is_odd, likely=False):
+            self._plainly(first, rows)
 
     def _take_apart(self, first: Index, rows: int) -> None:
         """The stripes of x; rows past the last are whatever stands there."""
@@ -143,13 +137,14 @@ class _Work:
                 high = _numbers(e, self.x, at, add(e.b, k, SIDE), depth - SIDE)
                 start = _place(e, product, stripe, block)
                 place = add(e.b, start, scale(e.b, row, ROW))
-                _put(e, low, high, self.weights.pieces, place, self.odd)
+                _put(e, low, high, self.weights.pieces, place)
 
             e.for_each([-(-rows // SIDE), min(rows, SIDE), blocks], visit, 999)
 
-    def _multiply(self, first: Index, down: int, part: tuple[Index, int]) -> None:
+    def _multiply(self, first: Index, rows: int, part: tuple[Index, int]) -> None:
         """Block by block; between blocks, memory of the next step is fetched."""
-        e, b, across = self.e, self.e.b, amx.TOTALS // down
+        e, b, down = self.e, self.e.b, -(-rows // SIDE)
+        across = amx.TOTALS // down
         apart = amx.stripe_bytes(self.product.depth)
         deep = -(-self.product.depth // DEEP)
         assert self.target.memory is not None
@@ -178,8 +173,21 @@ class _Work:
                 steps = _i64(apart), _i64(deep), _i64(self.columns * ROW)
                 operands = [self.weights.pieces, steps[0], weights, steps[0], steps[1]]
                 b.call(block, [*operands, out, steps[2]])
+                self._look(out, rows, width)
 
             e.for_each([count], visit, 999)
+
+    def _look(self, out: ty.Value, rows: int, width: int) -> None:
+        """Look at the results of a block: 0 times each is 0, or NaN for ever."""
+        e = self.e
+        with e.loop(rows, unroll=1) as row:
+            start = _at(e.b, out, scale(e.b, row, self.columns * ROW))
+            watch = e.b.load(self.watch)
+            for k in range(width):
+                result = e.b.load(_at(e.b, start, k * ROW), typ=amx.F32S, align=ROW)
+                nothing = e.b.fmul(result, ty.constant(ty.F32, 0, SIDE), flags=CONTRACT)
+                watch = e.b.fadd(watch, nothing, flags=CONTRACT)
+            e.b.store(watch, self.watch)
 
     def _plainly(self, first: Index, rows: int) -> None:
         """The same by multiplications and additions, one after the other."""
@@ -226,7 +234,7 @@ def _take_weights_apart(
                 spans = (k, depth), (column, columns)
                 for low, high, row in _tile(e, y, *spans, product.turned):
                     there = add(e.b, place, scale(e.b, row, ROW))
-                    _put(e, low, high, weights.start, there, weights.odd)
+                    _put(e, low, high, weights.start, there)
 
             e.for_each([count, blocks], visit, 999)
 
@@ -288,16 +296,11 @@ def _numbers(
     return whole
 
 
-def _put(
-    e: Emitter, low: ty.Value, high: ty.Value, start: ty.Value, at: Index, odd: Any
-) -> None:
-    """Store the rows of the tiles of three pieces, and remember if one was odd."""
-    rows, strange = amx.taken_apart(e.b, low, high)
-    for piece, row in enumerate(rows):
+def _put(e: Emitter, low: ty.Value, high: ty.Value, start: ty.Value, at: Index) -> None:
+    """Store the rows of the tiles of three pieces."""
+    for piece, row in enumerate(amx.taken_apart(e.b, low, high)):
         place = _at(e.b, start, add(e.b, at, piece * TILE))
         e.b.store(row, place, align=ROW)
-    strange = e.b.bitcast(strange, ty.I16)
-    e.b.store(e.b.or_(e.b.load(odd), strange), odd)
 
 
 def _place(e: Emitter, product: Product, stripe: Index, block: Index) -> Index:
