@@ -23,6 +23,7 @@ from onescan.emit.gpu import build as build_for_gpu
 from onescan.emit.kernel import build
 from onescan.emit.math.features import AMX
 from onescan.emit.matrix import build as build_matrix
+from onescan.emit.stripes import build as build_stripes
 from onescan.emit.support import require_supported
 from onescan.loop import LeaveToXla, Loop, nbytes
 from onescan.passes import (
@@ -42,6 +43,7 @@ from onescan.plan.gpu import choose as choose_on_gpu
 from onescan.plan.matrix import Matrices, blocks_of, is_worth_it
 from onescan.plan.plan import Plan
 from onescan.plan.profit import require_profit
+from onescan.plan.stripes import stripes_of, suits
 from onescan.plan.tiled import tiled, told
 from onescan.plan.together import steps_together
 from onescan.runtime import compiler, gpu
@@ -258,9 +260,14 @@ def lower_product(
     matrices = Matrices(rows, columns, right.shape[0], left.dtype, turned)
     if not is_worth_it(matrices) or not _is_plain(precision):
         return by_xla(ctx, x, y, turned=turned, precision=precision)
-    plan = blocks_of(matrices, host())
+    if suits(matrices, host()):
+        plan = stripes_of(matrices, host())
+        module = build_stripes(plan)
+    else:
+        plan = blocks_of(matrices, host())
+        module = build_matrix(plan)
     kernel = Kernel(
-        build_matrix(plan),
+        module,
         num_operands=2,
         num_results=1,
         tiles=prod(plan.tiles),

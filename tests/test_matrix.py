@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -12,12 +14,14 @@ from guarded import call_directly
 from jax import lax
 
 import onescan
-from onescan.emit.matrix import build
+from onescan.emit import matrix as by_vectors
+from onescan.emit import stripes as by_tiles
 from onescan.passes.products import product
 from onescan.pipeline import host
-from onescan.plan import matrix
+from onescan.plan import matrix, stripes
 from onescan.plan.choose import Machine
 from onescan.plan.matrix import Blocks, Matrices, blocks_of
+from onescan.plan.stripes import Stripes, stripes_of, suits
 from onescan.runtime.cpu import Kernel
 
 MACHINES = {
@@ -48,8 +52,19 @@ def operands(m: Matrices) -> tuple[np.ndarray, np.ndarray]:
     return np.ascontiguousarray(x.T) if m.turned else x, y
 
 
-def kernel_of(plan: Blocks) -> Kernel:
-    return Kernel(build(plan), 2, 1, prod(plan.tiles), plan.threads)
+def kernel_of(plan: Blocks | Stripes) -> Kernel:
+    if isinstance(plan, Stripes):
+        module = by_tiles.build(plan)
+    else:
+        module = by_vectors.build(plan)
+    return Kernel(module, 2, 1, prod(plan.tiles), plan.threads, finished=True)
+
+
+def value_of(plan: Blocks | Stripes, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    m = plan.matrices
+    results = [((m.rows, m.columns), m.dtype)]
+    (found,) = call_directly(kernel_of(plan), [x, y], results, alignment=4)
+    return found
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -61,25 +76,139 @@ def test_product(shape, turned, machine, monkeypatch):
     dtype = np.dtype("float64" if shape[0] % 2 and machine == "host" else "float32")
     rows, columns, depth = shape
     m = Matrices(rows, columns, depth, dtype, turned)
-    x, y = operands(m)
-    kernel = kernel_of(blocks_of(m, MACHINES[machine]))
+    check(blocks_of(m, MACHINES[machine]), "start" if machine == "wide" else "end")
+
+
+def check(plan: Blocks | Stripes, side: Literal["start", "end"]) -> None:
+    m, kernel = plan.matrices, kernel_of(plan)
+    (x, y), dtype = operands(m), plan.matrices.dtype
     ranges = [(t, t + 1) for t in reversed(range(kernel.tiles))]
-    side = "start" if machine == "wide" else "end"
     results = [((m.rows, m.columns), dtype)]
     (found,) = call_directly(kernel, [x, y], results, side, dtype.itemsize, ranges)
     (whole,) = call_directly(kernel, [x, y], results, side, dtype.itemsize)
     np.testing.assert_array_equal(found, whole)
-    exact = (x.T if turned else x).astype(np.float64) @ y.astype(np.float64)
-    bound = np.abs(x.T if turned else x) @ np.abs(y)
+    exact, bound = exactly(m, x, y)
     assert (np.abs(found - exact) <= 4 * np.finfo(dtype).eps * bound + 1e-300).all()
+
+
+def exactly(m: Matrices, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The product in float64, and that of the absolute values."""
+    x, y = (x.T if m.turned else x).astype(np.float64), y.astype(np.float64)
+    return x @ y, np.abs(x) @ np.abs(y)
+
+
+needs_tiles = pytest.mark.skipif(
+    "amx" not in host().features, reason="the processor has no matrix unit"
+)
+F32 = np.dtype("float32")
+
+
+@needs_tiles
+@pytest.mark.parametrize("cores", [1, 2, 5])
+@pytest.mark.parametrize("turned", [False, True], ids=["plain", "turned"])
+@pytest.mark.parametrize("shape", [*SHAPES, (320, 64, 64), (40, 700, 300)], ids=str)
+def test_product_by_tiles(shape, turned, cores, monkeypatch):
+    """The same by the matrix unit, with little room for what is kept."""
+    monkeypatch.setattr(stripes, "WORTH_THREADS", 0)
+    monkeypatch.setattr(stripes, "KEPT", 2 * 32 * 256 * 6)
+    rows, columns, depth = shape
+    m = Matrices(rows, columns, depth, F32, turned)
+    plan = stripes_of(m, Machine(64, cores, host().features))
+    check(plan, "start" if cores == 2 else "end")
+
+
+@needs_tiles
+@pytest.mark.parametrize("turned", [False, True], ids=["plain", "turned"])
+def test_tiles_do_not_change_results(turned, monkeypatch):
+    """Neither their number nor what is kept, also beside results that are NaN."""
+    m = Matrices(200, 170, 600, F32, turned)
+    x, y = operands(m)
+    y[3, 70] = np.nan
+    one = value_of(stripes_of(m, Machine(64, 1, host().features)), x, y)
+    monkeypatch.setattr(stripes, "WORTH_THREADS", 0)
+    for cores in (2, 3, 7):
+        plan = stripes_of(m, Machine(64, cores, host().features))
+        assert prod(plan.tiles) > 1
+        for keeps_x in (False, True):
+            other = replace(plan, keeps_x=keeps_x, kept=32 * cores)
+            np.testing.assert_array_equal(value_of(other, x, y), one)
+
+
+@needs_tiles
+@pytest.mark.parametrize("turned", [False, True], ids=["plain", "turned"])
+def test_tiles_round_less(turned):
+    """Three pieces of a number are all of it: a product errs less than by vectors."""
+    m = Matrices(256, 256, 512, F32, turned)
+    x, y = operands(m)
+    exact, bound = exactly(m, x, y)
+    errors = [
+        np.abs(value_of(plan, x, y) - exact) / bound * 2**24
+        for plan in (stripes_of(m, host()), blocks_of(m, host()))
+    ]
+    assert errors[0].max() < 2
+    assert (errors[0] ** 2).mean() < (errors[1] ** 2).mean()
+
+
+@needs_tiles
+@pytest.mark.parametrize("turned", [False, True], ids=["plain", "turned"])
+@pytest.mark.parametrize("operand", ["x", "y"])
+@pytest.mark.parametrize("number", [np.inf, -np.inf, np.nan, 3.4e38, -3.4e38], ids=str)
+def test_numbers_without_pieces(number, operand, turned):
+    """Infinities, NaN and the largest numbers are as float32 arithmetic has them."""
+    m = Matrices(70, 90, 100, F32, turned)
+    x, y = (n / np.float32(4) for n in operands(m))
+    place = (-1, -1) if operand == "x" else (5, -1)
+    (x if operand == "x" else y)[place] = number
+    found = value_of(stripes_of(m, host()), x, y)
+    with np.errstate(all="ignore"):
+        expected = (x.T if turned else x) @ y
+    assert np.isfinite(expected).all() == np.isfinite(number)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@needs_tiles
+def test_products_that_are_too_large():
+    """Their parts may be infinities of both signs, but they are not NaN."""
+    m = Matrices(64, 64, 64, F32, turned=False)
+    x, y = operands(m)
+    x, y = np.abs(x) * np.float32(1e25), np.abs(y) * np.float32(1e25)
+    assert (value_of(stripes_of(m, host()), x, y) == np.inf).all()
+
+
+@needs_tiles
+@pytest.mark.parametrize("turned", [False, True], ids=["plain", "turned"])
+@pytest.mark.parametrize("size", [1e-36, 1e-38, 1e-40])
+def test_tiny_numbers(size, turned):
+    """A piece that is no normal number may be lost, but nothing larger."""
+    m = Matrices(64, 64, 300, F32, turned)
+    x, y = operands(m)
+    x = (x * size).astype(np.float32)
+    exact, bound = exactly(m, x, y)
+    lost = 2.0**-126 * np.abs(y.astype(np.float64)).sum(0)
+    error = np.abs(value_of(stripes_of(m, host()), x, y) - exact)
+    assert (error <= 2**-22 * bound + lost).all()
+
+
+def test_what_suits_tiles():
+    """Large products of float32; not few rows, few columns or a short contraction."""
+    machine = Machine(64, 2, frozenset(["avx512", "amx"]))
+    for rows, columns, depth in ((6400, 768, 256), (128, 384, 1600), (128, 128, 128)):
+        m = Matrices(rows, columns, depth, F32, turned=True)
+        assert suits(m, machine)
+        assert not suits(m, Machine(64, 2, frozenset(["avx512"])))
+        assert not suits(replace(m, dtype=np.dtype("float64")), machine)
+    for rows, columns, depth in ((16, 1024, 1024), (1024, 16, 1024), (512, 512, 16)):
+        assert not suits(Matrices(rows, columns, depth, F32, turned=False), machine)
+    plain = stripes_of(Matrices(6400, 768, 256, F32, turned=False), machine)
+    turned = stripes_of(Matrices(256, 768, 6400, F32, turned=True), machine)
+    assert (prod(plain.tiles) % 2, turned.tiles) == (0, (1, 2))
 
 
 def test_tiles_are_shared_out_evenly():
     machine = Machine(64, 2, frozenset(["avx512"]))
-    f32 = np.dtype("float32")
-    plain = blocks_of(Matrices(1600, 384, 128, f32, turned=False), machine)
-    turned = blocks_of(Matrices(256, 768, 6400, f32, turned=True), machine)
-    small = blocks_of(Matrices(100, 384, 128, f32, turned=False), machine)
+    plain = blocks_of(Matrices(1600, 384, 128, F32, turned=False), machine)
+    turned = blocks_of(Matrices(256, 768, 6400, F32, turned=True), machine)
+    small = blocks_of(Matrices(100, 384, 128, F32, turned=False), machine)
     assert (plain.tiles, plain.tile_rows) == ((8, 1), 200)
     assert (turned.tiles, turned.tile_columns) == ((1, 4), 192)
     assert (small.tiles, small.threads) == ((1, 1), False)

@@ -28,8 +28,8 @@ reads them: for each 32 steps the tiles of the three pieces.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
 
 from llvmlite import ir
 
@@ -49,8 +49,8 @@ STEP = PIECES * TILE
 #: tiles of results that a block sums at once; the unit holds eight of all kinds
 TOTALS = 4
 #: which pieces of x and y meet, in this order in every block: so a result does not
-#: depend on the block that it is in
-MEETINGS = ((2, 0), (1, 0), (0, 0), (1, 1), (0, 1), (0, 2))
+#: depend on the block that it is in; only one tile is brought twice
+MEETINGS = ((0, 2), (0, 1), (1, 1), (1, 0), (2, 0), (0, 0))
 
 VOID = ir.VoidType()
 I32S = ir.VectorType(ty.I32, SIDE)
@@ -128,33 +128,59 @@ def release(b: ty.Builder) -> None:
     _do(b, "tilerelease")
 
 
-def block(module: ir.Module, down: int, across: int) -> ir.Function:
+class Chore(Protocol):
+    """What the vectors do while the unit multiplies."""
+
+    name: str
+    kinds: Sequence[ty.Kind]  # of the arguments that it wants
+    weight: int  # of all that one step does
+
+    def begin(self, b: ty.Builder, arguments: Sequence[ty.Value]) -> None:
+        """What is done before the first step."""
+
+    def step(self, b: ty.Builder, number: ty.Value) -> Iterator[int]:
+        """What is done in a step, in pieces, and the weight of each."""
+        ...
+
+
+def block(
+    module: ir.Module, down: int, across: int, chore: Chore | None = None
+) -> ir.Function:
     """A block of results: so many tiles of rows and of columns.
 
     ``void(ptr x, i64 from stripe to stripe, ptr y, i64 the same, i64 steps of 32,
-    ptr results, i64 bytes from row to row)``.
+    ptr results, i64 bytes from row to row)``; those of a chore come behind.
     """
-    name = f"block_{down}_{across}"
+    name = f"block_{down}_{across}" + (f"_{chore.name}" if chore else "")
     if name in module.globals:
         return module.globals[name]
     kinds = [ty.PTR, ty.I64, ty.PTR, ty.I64, ty.I64, ty.PTR, ty.I64]
+    if chore:
+        kinds.extend(chore.kinds)
     function = ir.Function(module, ir.FunctionType(VOID, kinds), name)
     function.linkage = "internal"
     function.attributes.add("noinline")
     function.attributes.add("nounwind")
-    x, x_apart, y, y_apart, count, out, out_apart = function.args
+    x, x_apart, y, y_apart, count, out, out_apart, *more = function.args
     entry, head, done = map(function.append_basic_block, ("entry", "head", "done"))
     b = Builder(entry)
+    if chore:
+        chore.begin(b, more)
     for total in range(down * across):
         _do(b, "tilezero", _tile(total))
     b.branch(head)
     b.position_at_end(head)
     step = b.phi(ty.I64)
     step.add_incoming(_i64(0), entry)
+    pieces = chore.step(b, step) if chore else iter(())
+    spent = next(pieces, 0)
     start = b.mul(step, _i64(STEP))
     xs = [_moved(b, x, b.add(start, b.mul(x_apart, _i64(r)))) for r in range(down)]
     ys = [_moved(b, y, b.add(start, b.mul(y_apart, _i64(c)))) for c in range(across)]
-    _meet(b, xs, ys)
+    number = len(MEETINGS) * down * across
+    for k, _ in enumerate(_meet(b, xs, ys), 1):
+        while chore and spent * number < chore.weight * k:
+            spent += next(pieces)
     following = b.add(step, _i64(1))
     step.add_incoming(following, head)
     b.cbranch(b.icmp_signed("<", following, count), head, done)
@@ -168,8 +194,11 @@ def block(module: ir.Module, down: int, across: int) -> ir.Function:
     return function
 
 
-def _meet(b: ty.Builder, xs: list[ty.Value], ys: list[ty.Value]) -> None:
-    """Add to the totals what 32 steps give: stripes of x times stripes of y."""
+def _meet(b: ty.Builder, xs: list[ty.Value], ys: list[ty.Value]) -> Iterator[None]:
+    """Add to the totals what 32 steps give: stripes of x times stripes of y.
+
+    It stops after each product of two tiles.
+    """
     if len(xs) == 1:  # its pieces stay, and those of y pass by
         (x,), last = xs, 7
         for piece in range(PIECES):
@@ -179,6 +208,7 @@ def _meet(b: ty.Builder, xs: list[ty.Value], ys: list[ty.Value]) -> None:
                 if k == 0 or j != MEETINGS[k - 1][1]:
                     _bring(b, last, y, j)
                 _do(b, "tdpbf16ps", _tile(c), _tile(TOTALS + i), _tile(last))
+                yield
         return
     rows, columns = range(len(xs)), range(len(ys))
     first, second = TOTALS, TOTALS + len(xs)
@@ -192,6 +222,7 @@ def _meet(b: ty.Builder, xs: list[ty.Value], ys: list[ty.Value]) -> None:
             for r in rows:
                 total = _tile(r * len(ys) + c)
                 _do(b, "tdpbf16ps", total, _tile(first + r), _tile(second + c))
+                yield
         here = i, j
 
 

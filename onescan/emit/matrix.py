@@ -26,6 +26,7 @@ from llvmlite import ir
 from onescan.emit import types as ty
 from onescan.emit.builder import Builder
 from onescan.emit.dot import multiply_add
+from onescan.emit.flow import loop, only
 from onescan.emit.math.features import allow
 from onescan.plan.matrix import Blocks
 
@@ -57,7 +58,7 @@ class _Kernel:
             for i in range(3)
         )
         self.panel = self._scratch(plan.stretch * plan.vectors * plan.width)
-        with self._loop(first, last, 1) as tile:
+        with loop(self.b, first, last, 1) as tile:
             self._tile(tile)
         self.b.ret_void()
 
@@ -75,15 +76,15 @@ class _Kernel:
         panel = plan.vectors * plan.width
         columns = self._range(j, across, plan.tile_columns, m.columns, panel)
         self.is_last = b.icmp_signed("==", i, _i64(down - 1))
-        with self._loop(_i64(0), _i64(m.depth), plan.stretch) as start:
+        with loop(self.b, _i64(0), _i64(m.depth), plan.stretch) as start:
             left, whole = self.b.sub(_i64(m.depth), start), _i64(plan.stretch)
             is_last = self.b.icmp_signed("<", left, whole)
             depth = self.b.select(is_last, left, whole)
-            with self._loop(*columns, panel) as column:
+            with loop(self.b, *columns, panel) as column:
                 self._panel(rows, start, depth, column, plan.vectors, plan.width)
             begin = m.columns - m.columns % panel
             if begin < m.columns:
-                with self._only(self.b.icmp_signed("==", j, _i64(across - 1))):
+                with only(self.b, self.b.icmp_signed("==", j, _i64(across - 1))):
                     for vectors, width in _pieces(m.columns - begin, plan.width):
                         column = _i64(begin)
                         self._panel(rows, start, depth, column, vectors, width)
@@ -128,10 +129,10 @@ class _Kernel:
     ) -> Iterator[tuple[ty.Value, int]]:
         """Code for each block of rows of a tile: its first row, and how many."""
         m, height = self.m, self.plan.height
-        with self._loop(*rows, height) as row:
+        with loop(self.b, *rows, height) as row:
             yield row, height
         if rest := m.rows % height:
-            with self._only(self.is_last):
+            with only(self.b, self.is_last):
                 yield _i64(m.rows - rest), rest
 
     def _at(
@@ -139,33 +140,6 @@ class _Kernel:
     ) -> ty.Value:
         place = self.b.add(self.b.mul(row, _i64(stride)), column)
         return self.b.gep(pointer, [place], inbounds=True, source_etype=self.element)
-
-    @contextmanager
-    def _loop(self, start: ty.Value, stop: ty.Value, step: int) -> Iterator[ty.Value]:
-        """From `start`, which may be the end already, up to `stop`."""
-        before, new = self.b.block, self.function.append_basic_block
-        head, body, done = new("head"), new("body"), new("done")
-        self.b.branch(head)
-        self.b.position_at_end(head)
-        index: Any = self.b.phi(ty.I64)
-        index.add_incoming(start, before)
-        self.b.cbranch(self.b.icmp_signed("<", index, stop), body, done)
-        self.b.position_at_end(body)
-        yield index
-        index.add_incoming(self.b.add(index, _i64(step)), self.b.block)
-        self.b.branch(head)
-        self.b.position_at_end(done)
-
-    @contextmanager
-    def _only(self, condition: ty.Value) -> Iterator[None]:
-        """Code that runs where a condition holds."""
-        new = self.function.append_basic_block
-        body, done = new("body"), new("done")
-        self.b.cbranch(condition, body, done)
-        self.b.position_at_end(body)
-        yield
-        self.b.branch(done)
-        self.b.position_at_end(done)
 
 
 class _Parts:
