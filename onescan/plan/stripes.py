@@ -34,6 +34,10 @@ KEPT = 384 * 1024
 MAKE, TURN, STORE = 1.0, 1.5, 1.0
 #: what vectors of float32 multiply in that time, of such a square
 BY_VECTORS = 0.46
+#: multiply-adds from which the unit gains more than its code takes longer to compile,
+#: and than it loses where another program uses the same core: then it stalls, and
+#: vectors go on
+WORTH_IT = 30_000_000
 #: such squares from which threads are worth waking, and waiting for: 200 us
 WORTH_THREADS = 800
 #: tiles for each thread at most, and the part of a tile for which a late one is awaited
@@ -63,7 +67,7 @@ class Stripes:
 def suits(matrices: Matrices, machine: Machine) -> bool:
     """Whether the matrix unit is there for a product, and faster than vectors."""
     m = matrices
-    if m.dtype != np.float32 or "amx" not in machine.features:
+    if m.dtype != np.float32 or "amx" not in machine.features or m.work < WORTH_IT:
         return False
     rows, columns = _squares(m.rows), _squares(m.columns)
     time = min(_time(m, rows, columns, keeps_x) for keeps_x in (True, False))

@@ -21,8 +21,8 @@ from onescan.plan.plan import Plan
 #: steps from which taking weights apart once is worth it
 STEPS = 32
 #: rows of the operand that changes, length of the sums, and columns: with fewer,
-#: vectors are as fast
-ROWS, DEPTH, COLUMNS = 16, 96, 64
+#: vectors are as fast, or nearly so and never stall
+ROWS, DEPTH, COLUMNS = 32, 128, 64
 #: weights of more numbers than this are no longer in the second cache when a step
 #: comes back to them
 MOST = 1 << 20
