@@ -1,0 +1,93 @@
+"""Products beside a loop: by XLA, by our vectors, and by x86's matrix unit.
+
+All compute the same float32 product, in turns in this one process.  The table has the
+thousand million multiply-adds a second of each, and how far its results are from exact
+ones, in parts of 2**-24 of the sum of all absolute values.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from functools import partial
+from typing import Any
+from unittest.mock import patch
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from timing import in_turns
+
+from onescan import pipeline
+from onescan.passes.products import product
+
+#: rows, columns, contracted, and whether x comes with the contraction first: the
+#: products of gradients of a GRU
+SHAPES = [
+    (1600, 384, 128, False),
+    (128, 384, 1600, True),
+    (6400, 768, 256, False),
+    (256, 768, 6400, True),
+]
+HOW = {"precision": None, "preferred_element_type": None}
+
+
+def engines(contracted: tuple[int, int]) -> dict[str, Any]:
+    """The same product in three ways, each with the machine it is compiled for."""
+    host = pipeline.host()
+    numbers = (((contracted[0],), (contracted[1],)), ((), ()))
+    ours = lambda x, y: product(x, y, contracted, HOW)
+    ways = {"XLA": (host, lambda x, y: jax.lax.dot_general(x, y, numbers))}
+    ways["vectors"] = (replace(host, features=host.features - {"amx"}), ours)
+    if "amx" in host.features:
+        ways["matrix unit"] = (host, ours)
+    return ways
+
+
+def measured(shape: tuple[int, int, int, bool], seconds: float) -> list[str]:
+    """A row of the table."""
+    rows, columns, depth, turned = shape
+    rng = np.random.default_rng(0)
+    x, y = (
+        rng.standard_normal(s).astype(np.float32)
+        for s in ((rows, depth), (depth, columns))
+    )
+    some = x[:64].astype(np.float64)
+    exact, size = some @ y.astype(np.float64), np.abs(some) @ np.abs(y)
+    left = jnp.asarray(np.ascontiguousarray(x.T) if turned else x)
+    right = jnp.asarray(y)
+    calls, errors = {}, {}
+    for name, (machine, way) in engines((0 if turned else 1, 0)).items():
+        with patch.object(pipeline, "host", lambda machine=machine: machine):
+            calls[name] = jax.jit(lambda x, y, way=way: way(x, y))
+            found = np.asarray(calls[name](left, right))[:64]
+        errors[name] = float(np.max(np.abs(found - exact) / size) * 2**24)
+    wait = lambda call: call(left, right).block_until_ready()
+    runs = {name: partial(wait, call) for name, call in calls.items()}
+    times = in_turns(runs, seconds)
+    work = rows * columns * depth / 1e9
+    cells = [
+        f"{work / times[name].seconds:.0f} ({errors[name]:.1f})"
+        if name in times
+        else "none here"
+        for name in ("XLA", "vectors", "matrix unit")
+    ]
+    how = "x.T @ y" if turned else "x @ y"
+    return [f"{how}, {rows} by {columns}, sums of {depth}", *cells]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=1, help="for each (1)")
+    options = parser.parse_args()
+    table = Table("product", "XLA", "vectors", "matrix unit")
+    table.caption = "thousand million multiply-adds a second (largest error)"
+    for shape in SHAPES:
+        table.add_row(*measured(shape, options.seconds))
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
