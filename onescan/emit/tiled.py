@@ -190,7 +190,10 @@ class _Work:
             e.b.store(watch, self.watch)
 
     def _plainly(self, first: Index, rows: int) -> None:
-        """The same by multiplications and additions, one after the other."""
+        """The same by multiplications and additions, one after the other.
+
+        Results that are finite stay, so that they do not depend on what is beside them.
+        """
         e, product, memory = self.e, self.product, self.target.memory
         assert memory is not None
 
@@ -206,7 +209,11 @@ class _Work:
                 total = e.b.fmul(x, y, flags=CONTRACT)
                 total = e.b.fadd(total, e.b.load(cell), flags=CONTRACT)
                 e.b.store(total, cell)
-            memory.store(e.b, (row, column), e.b.load(cell))
+            before = memory.load(e.b, (row, column))
+            nothing = e.b.fmul(before, ty.constant(ty.F32, 0, width))
+            given = ty.splat(e.b, self.weights.given, width)
+            stays = e.b.and_(given, e.b.fcmp_ordered("ord", nothing, nothing))
+            memory.store(e.b, (row, column), e.b.select(stays, before, e.b.load(cell)))
 
         e.nest((rows, product.columns), (None, None), visit, cost=PLAIN)
 
