@@ -174,7 +174,7 @@ def test_the_same_for_any_number_of_threads(number):
     for cores in (1, 2, 3, 6):
         plan = plan_for(96, 64, 48, cores=cores)
         w, h, xs = operands_of(plan)
-        w[5, 7] = xs[3, 40, 9] = number
+        xs[3, 40, 9] = number
         found.append(by_kernel(plan, [w, h, xs], one_by_one=True)[1])
     for other in found[1:]:
         np.testing.assert_array_equal(found[0], other)
