@@ -34,6 +34,7 @@ def any_size(monkeypatch):
     for name in ("ROWS", "DEPTH", "COLUMNS"):
         monkeypatch.setattr(planned, name, 1)
     monkeypatch.setattr(chosen, "_lane_cost", lambda *_: float("inf"))
+    monkeypatch.setattr(chosen, "WORTH_THREADS", 0)
 
 
 def product(h: Any, w: Any, turned: bool) -> Any:
@@ -175,6 +176,7 @@ def test_the_same_for_any_number_of_threads(number):
         plan = plan_for(96, 64, 48, cores=cores)
         w, h, xs = operands_of(plan)
         xs[3, 40, 9] = number
+        assert plan.tiles == cores
         found.append(by_kernel(plan, [w, h, xs], one_by_one=True)[1])
     for other in found[1:]:
         np.testing.assert_array_equal(found[0], other)
