@@ -71,6 +71,12 @@ def function(
     return made
 
 
+def as_written(made: ir.Function) -> None:
+    """Have LLVM translate a function in no time: it runs seldom, or others for it."""
+    made.attributes.add("noinline")
+    made.attributes.add("optnone")
+
+
 def scratch(b: ty.Builder, size: int) -> ty.Value:
     """So many bytes on the stack, as tiles want them."""
     pointer = b.alloca(ir.ArrayType(ty.I8, size))
@@ -174,6 +180,7 @@ def _ragged(module: ir.Module) -> ir.Function:
     if "ragged" in module.globals:
         return module.globals["ragged"]
     made = function(module, "ragged", ty.PTR, ty.I64, ty.I64, ty.I64, ty.PTR)
+    as_written(made)
     source, stride, rows, columns, room = made.args
     b = Builder(made.append_basic_block("entry"))
     masks = masks_of(b, columns)

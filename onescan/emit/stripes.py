@@ -34,6 +34,7 @@ from onescan.emit.squares import (
     VOID,
     Fetching,
     Operand,
+    as_written,
     function,
     i64,
     is_any,
@@ -61,6 +62,7 @@ def build(plan: Stripes) -> ir.Module:
     kind = ir.FunctionType(VOID, [ty.PTR, ty.I64, ty.I64])
     kernel = ir.Function(module, kind, "kernel")
     kernel.attributes.add("nounwind")
+    as_written(kernel)
     _Kernel(plan, kernel).emit()
     return module
 
@@ -208,7 +210,7 @@ def _by_vectors(module: ir.Module, m: Matrices) -> ir.Function:
     depend on what else is in a tile.
     """
     made = function(module, "by_vectors", ty.PTR, ty.PTR, ty.PTR, *[ty.I64] * 4)
-    made.attributes.add("cold")
+    as_written(made)
     x, y, out, row, last_row, column, last_column = made.args
     b = Builder(made.append_basic_block("entry"))
     down, along = (1, m.rows) if m.turned else (m.depth, 1)
