@@ -24,12 +24,12 @@ from onescan import pipeline
 from onescan.passes.products import product
 
 #: rows, columns, contracted, and whether x comes with the contraction first: the
-#: products of gradients of a GRU
+#: products of gradients of recurrent cells
 SHAPES = [
-    (1600, 384, 128, False),
-    (128, 384, 1600, True),
     (6400, 768, 256, False),
     (256, 768, 6400, True),
+    (6400, 1024, 256, False),
+    (256, 1024, 6400, True),
 ]
 HOW = {"precision": None, "preferred_element_type": None}
 

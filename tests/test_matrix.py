@@ -192,14 +192,14 @@ def test_tiny_numbers(size, turned):
 def test_what_suits_tiles():
     """Large products of float32; not few rows, few columns or a short contraction."""
     machine = Machine(64, 2, frozenset(["avx512", "amx"]))
-    for rows, columns, depth in ((6400, 768, 256), (128, 384, 1600), (512, 512, 128)):
+    for rows, columns, depth in ((6400, 768, 256), (256, 768, 6400), (512, 512, 1300)):
         m = Matrices(rows, columns, depth, F32, turned=True)
         assert suits(m, machine)
         assert not suits(m, Machine(64, 2, frozenset(["avx512"])))
         assert not suits(replace(m, dtype=np.dtype("float64")), machine)
-    for rows, columns, depth in ((16, 4096, 1024), (4096, 16, 1024), (2048, 2048, 8)):
+    for rows, columns, depth in ((16, 8192, 4096), (8192, 16, 4096), (8192, 8192, 8)):
         assert not suits(Matrices(rows, columns, depth, F32, turned=False), machine)
-    assert not suits(Matrices(128, 128, 128, F32, turned=False), machine)
+    assert not suits(Matrices(1600, 384, 128, F32, turned=False), machine)
     plain = stripes_of(Matrices(6400, 768, 256, F32, turned=False), machine)
     turned = stripes_of(Matrices(256, 768, 6400, F32, turned=True), machine)
     assert (prod(plain.tiles) % 2, turned.tiles) == (0, (1, 2))

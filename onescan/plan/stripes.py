@@ -35,9 +35,8 @@ MAKE, TURN, STORE = 1.0, 1.5, 1.0
 #: what vectors of float32 multiply in that time, of such a square
 BY_VECTORS = 0.46
 #: multiply-adds from which the unit gains more than its code takes longer to compile,
-#: and than it loses where another program uses the same core: then it stalls, and
-#: vectors go on
-WORTH_IT = 30_000_000
+#: and is no slower than vectors on a busy machine either, where it stalls
+WORTH_IT = 300_000_000
 #: such squares from which threads are worth waking, and waiting for: 200 us
 WORTH_THREADS = 800
 #: tiles for each thread at most, and the part of a tile for which a late one is awaited
