@@ -159,14 +159,12 @@ def native(platform: str, loop: Loop, seen: Seen) -> Callable[..., Sequence[Any]
     if platform not in ("cpu", "cuda"):
         raise LeaveToXla(f"there is no native engine for {platform} yet")
     require_supported(loop)
-    anyhow = switches.current().engine == "native"
+    planned = cache(lambda: choose(loop, host()))
+    if switches.current().engine != "native":
+        require_profit(loop, platform, lambda eqn: tiled(planned(), eqn) is not None)
     if platform == "cuda":
-        if not anyhow:
-            require_profit(loop, platform)
         return _reading_in_place(*planned_on_gpu(loop, chip()), _call_on_gpu, seen)
-    plan = choose(loop, host())
-    if not anyhow:
-        require_profit(loop, platform, lambda eqn: tiled(plan, eqn) is not None)
+    plan = planned()
     return _reading_in_place(plan, kernel_of(plan), _call_on_cpu, seen)
 
 

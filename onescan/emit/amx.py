@@ -35,7 +35,7 @@ from llvmlite import ir
 
 from onescan.emit import types as ty
 from onescan.emit.builder import Builder
-from onescan.emit.constants import positions
+from onescan.emit.constants import integer, positions
 
 #: rows of a tile, and the numbers that stand in one vector
 SIDE = 16
@@ -171,24 +171,24 @@ def block(
     b.branch(head)
     b.position_at_end(head)
     step = b.phi(ty.I64)
-    step.add_incoming(_i64(0), entry)
+    step.add_incoming(integer(0), entry)
     pieces = chore.step(b, step) if chore else iter(())
     spent = next(pieces, 0)
-    start = b.mul(step, _i64(STEP))
-    xs = [_moved(b, x, b.add(start, b.mul(x_apart, _i64(r)))) for r in range(down)]
-    ys = [_moved(b, y, b.add(start, b.mul(y_apart, _i64(c)))) for c in range(across)]
+    start = b.mul(step, integer(STEP))
+    xs = [moved(b, x, b.add(start, b.mul(x_apart, integer(r)))) for r in range(down)]
+    ys = [moved(b, y, b.add(start, b.mul(y_apart, integer(c)))) for c in range(across)]
     number = len(MEETINGS) * down * across
     for k, _ in enumerate(_meet(b, xs, ys), 1):
         while chore and spent * number < chore.weight * k:
             spent += next(pieces)
-    following = b.add(step, _i64(1))
+    following = b.add(step, integer(1))
     step.add_incoming(following, head)
     b.cbranch(b.icmp_signed("<", following, count), head, done)
     b.position_at_end(done)
     for r in range(down):
-        row = _moved(b, out, b.mul(out_apart, _i64(r * SIDE)))
+        row = moved(b, out, b.mul(out_apart, integer(r * SIDE)))
         for c in range(across):
-            place = _moved(b, row, _i64(c * ROW))
+            place = moved(b, row, integer(c * ROW))
             _do(b, "tilestored64", _tile(r * across + c), place, out_apart)
     b.ret_void()
     return function
@@ -227,8 +227,8 @@ def _meet(b: ty.Builder, xs: list[ty.Value], ys: list[ty.Value]) -> Iterator[Non
 
 
 def _bring(b: ty.Builder, tile: int, stripe: ty.Value, piece: int) -> None:
-    place = _moved(b, stripe, _i64(piece * TILE))
-    _do(b, "tileloadd64", _tile(tile), place, _i64(ROW))
+    place = moved(b, stripe, integer(piece * TILE))
+    _do(b, "tileloadd64", _tile(tile), place, integer(ROW))
 
 
 def _do(b: ty.Builder, name: str, *operands: ty.Value) -> None:
@@ -240,13 +240,10 @@ def _do(b: ty.Builder, name: str, *operands: ty.Value) -> None:
     b.call(function, operands, tail=False)
 
 
-def _moved(b: ty.Builder, pointer: ty.Value, bytes_on: ty.Value) -> ty.Value:
+def moved(b: ty.Builder, pointer: ty.Value, bytes_on: ty.Value) -> ty.Value:
+    """A pointer so many bytes on."""
     return b.gep(pointer, [bytes_on], source_etype=ty.I8)
 
 
 def _tile(number: int) -> ty.Value:
     return ir.Constant(ty.I8, number)
-
-
-def _i64(value: int) -> ty.Value:
-    return ir.Constant(ty.I64, value)

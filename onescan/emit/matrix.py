@@ -25,23 +25,30 @@ from llvmlite import ir
 
 from onescan.emit import types as ty
 from onescan.emit.builder import Builder
+from onescan.emit.constants import integer
 from onescan.emit.dot import multiply_add
 from onescan.emit.flow import loop, only
 from onescan.emit.math.features import allow
-from onescan.plan.matrix import Blocks
+from onescan.plan.matrix import Blocks, Tiling
 
 VOID = ir.VoidType()
 
 
 def build(plan: Blocks) -> ir.Module:
     """The LLVM module of a planned product; it defines `kernel`."""
+    kernel = kernel_of(plan)
+    _Kernel(plan, kernel).emit()
+    return kernel.module
+
+
+def kernel_of(plan: Tiling) -> ir.Function:
+    """The kernel of a product, to be written, in a module of its own."""
     module = ir.Module("onescan")
     allow(module, plan.features)
     kind = ir.FunctionType(VOID, [ty.PTR, ty.I64, ty.I64])
     kernel = ir.Function(module, kind, "kernel")
     kernel.attributes.add("nounwind")
-    _Kernel(plan, kernel).emit()
-    return module
+    return kernel
 
 
 class _Kernel:
@@ -54,7 +61,7 @@ class _Kernel:
     def emit(self) -> None:
         b, plan, (buffers, first, last) = self.b, self.plan, self.function.args
         self.x, self.y, self.out = (
-            b.load(b.gep(buffers, [_i64(i)], source_etype=ty.PTR), typ=ty.PTR)
+            b.load(b.gep(buffers, [integer(i)], source_etype=ty.PTR), typ=ty.PTR)
             for i in range(3)
         )
         self.panel = self._scratch(plan.stretch * plan.vectors * plan.width)
@@ -71,22 +78,22 @@ class _Kernel:
         """One tile; the last of a row or column of them has what is left over too."""
         b, m, plan = self.b, self.m, self.plan
         down, across = plan.tiles
-        i, j = b.udiv(tile, _i64(across)), b.urem(tile, _i64(across))
+        i, j = b.udiv(tile, integer(across)), b.urem(tile, integer(across))
         rows = self._range(i, down, plan.tile_rows, m.rows, plan.height)
         panel = plan.vectors * plan.width
         columns = self._range(j, across, plan.tile_columns, m.columns, panel)
-        self.is_last = b.icmp_signed("==", i, _i64(down - 1))
-        with loop(self.b, _i64(0), _i64(m.depth), plan.stretch) as start:
-            left, whole = self.b.sub(_i64(m.depth), start), _i64(plan.stretch)
+        self.is_last = b.icmp_signed("==", i, integer(down - 1))
+        with loop(self.b, integer(0), integer(m.depth), plan.stretch) as start:
+            left, whole = self.b.sub(integer(m.depth), start), integer(plan.stretch)
             is_last = self.b.icmp_signed("<", left, whole)
             depth = self.b.select(is_last, left, whole)
             with loop(self.b, *columns, panel) as column:
                 self._panel(rows, start, depth, column, plan.vectors, plan.width)
             begin = m.columns - m.columns % panel
             if begin < m.columns:
-                with only(self.b, self.b.icmp_signed("==", j, _i64(across - 1))):
+                with only(self.b, self.b.icmp_signed("==", j, integer(across - 1))):
                     for vectors, width in _pieces(m.columns - begin, plan.width):
-                        column = _i64(begin)
+                        column = integer(begin)
                         self._panel(rows, start, depth, column, vectors, width)
                         begin += vectors * width
 
@@ -95,10 +102,10 @@ class _Kernel:
     ) -> tuple[ty.Value, ty.Value]:
         """Where the whole units of tile k of `count` begin and end."""
         b = self.b
-        begin = b.mul(k, _i64(size))
-        is_last = b.icmp_signed("==", k, _i64(count - 1))
-        whole = _i64(total - total % unit)
-        return begin, b.select(is_last, whole, b.add(begin, _i64(size)))
+        begin = b.mul(k, integer(size))
+        is_last = b.icmp_signed("==", k, integer(count - 1))
+        whole = integer(total - total % unit)
+        return begin, b.select(is_last, whole, b.add(begin, integer(size)))
 
     def _panel(
         self,
@@ -114,7 +121,7 @@ class _Kernel:
         copy = self.parts.copy(m.columns, vectors * width)
         source = self._at(self.y, start, column, m.columns)
         self.b.call(copy, [source, self.panel, depth])
-        is_first = self.b.icmp_signed("==", start, _i64(0))
+        is_first = self.b.icmp_signed("==", start, integer(0))
         for row, height in self._blocks(rows):
             if m.turned:
                 x = self._at(self.x, start, row, m.rows)
@@ -133,12 +140,12 @@ class _Kernel:
             yield row, height
         if rest := m.rows % height:
             with only(self.b, self.is_last):
-                yield _i64(m.rows - rest), rest
+                yield integer(m.rows - rest), rest
 
     def _at(
         self, pointer: ty.Value, row: ty.Value, column: ty.Value, stride: int
     ) -> ty.Value:
-        place = self.b.add(self.b.mul(row, _i64(stride)), column)
+        place = self.b.add(self.b.mul(row, integer(stride)), column)
         return self.b.gep(pointer, [place], inbounds=True, source_etype=self.element)
 
 
@@ -209,7 +216,7 @@ class _Parts:
         for block in (store, add):
             b.position_at_end(block)
             for r, v in places:
-                place = self._place(b, out, _i64(r), m.columns, v * width)
+                place = self._place(b, out, integer(r), m.columns, v * width)
                 value = totals[r, v]
                 if block is add:
                     value = b.fadd(b.load(place, typ=kind, align=align), value)
@@ -225,7 +232,7 @@ class _Parts:
         stride: int,
         offset: int = 0,
     ) -> ty.Value:
-        place = b.add(b.mul(k, _i64(stride)), _i64(offset))
+        place = b.add(b.mul(k, integer(stride)), integer(offset))
         return b.gep(pointer, [place], inbounds=True, source_etype=self.element)
 
     @contextmanager
@@ -237,9 +244,9 @@ class _Parts:
         ir.IRBuilder(entry).branch(head)
         b = Builder(head)
         k: Any = b.phi(ty.I64)
-        k.add_incoming(_i64(0), entry)
+        k.add_incoming(integer(0), entry)
         yield b, k
-        following = b.add(k, _i64(1))
+        following = b.add(k, integer(1))
         k.add_incoming(following, head)
         b.cbranch(b.icmp_signed("<", following, depth), head, done)
         b.position_at_end(done)
@@ -254,7 +261,3 @@ def _pieces(columns: int, width: int) -> list[tuple[int, int]]:
             columns %= width
         width //= 2
     return found
-
-
-def _i64(value: int) -> ty.Value:
-    return ir.Constant(ty.I64, value)

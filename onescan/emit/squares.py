@@ -15,10 +15,11 @@ from llvmlite import ir
 
 from onescan.emit import amx
 from onescan.emit import types as ty
+from onescan.emit.amx import VOID, moved
 from onescan.emit.builder import Builder
+from onescan.emit.constants import integer
 from onescan.emit.flow import fold, loop, only
 
-VOID = ir.VoidType()
 I1S = ir.VectorType(ty.I1, amx.SIDE)
 #: rows and columns of a square, and bytes of a row of it
 SQUARE = 2 * amx.SIDE
@@ -56,7 +57,7 @@ class Operand:
     ) -> ty.Value:
         """Where the squares of a row or column begin, at a step of the contraction."""
         row, column = (position, start) if self.along else (start, position)
-        place = b.add(b.mul(row, i64(self.stride)), b.mul(column, i64(4)))
+        place = b.add(b.mul(row, integer(self.stride)), b.mul(column, integer(4)))
         return moved(b, matrix, place)
 
 
@@ -99,23 +100,23 @@ def packer(module: ir.Module, operand: Operand, apart: int) -> ir.Function:
     b = Builder(made.append_basic_block("entry"))
     room, turned = (scratch(b, SQUARE * ROW) for _ in range(2))
     turn = _turner(module) if operand.turned else None
-    stride, begin = i64(operand.stride), operand.begin(b, matrix, position, start)
-    there = b.sub(i64(operand.size), position)
-    deep = b.sub(i64(operand.depth), start)
+    stride, begin = integer(operand.stride), operand.begin(b, matrix, position, start)
+    there = b.sub(integer(operand.size), position)
+    deep = b.sub(integer(operand.depth), start)
     ragged = _ragged(module)
-    with loop(b, i64(0), count) as step:
-        source = moved(b, begin, b.mul(step, i64(operand.hop)))
-        left = b.sub(deep, b.mul(step, i64(amx.DEEP)))
+    with loop(b, integer(0), count) as step:
+        source = moved(b, begin, b.mul(step, integer(operand.hop)))
+        left = b.sub(deep, b.mul(step, integer(amx.DEEP)))
         lines, length = (there, left) if operand.along else (left, there)
-        is_whole = b.icmp_signed(">=", least(b, lines, length), i64(SQUARE))
-        place = moved(b, target, b.mul(step, i64(amx.STEP)))
+        is_whole = b.icmp_signed(">=", least(b, lines, length), integer(SQUARE))
+        place = moved(b, target, b.mul(step, integer(amx.STEP)))
         with only(b, b.xor(is_whole, ir.Constant(ty.I1, 1))):
             b.call(ragged, [source, stride, lines, length, room])
         source = b.select(is_whole, source, room)
-        line = b.select(is_whole, stride, i64(ROW))
+        line = b.select(is_whole, stride, integer(ROW))
         if operand.turned:
             b.call(turn, [source, line, turned])
-            source, line = turned, i64(ROW)
+            source, line = turned, integer(ROW)
         _pack(b, operand, source, line, place, apart)
     b.ret_void()
     return made
@@ -130,20 +131,20 @@ def _pack(
     apart: int,
 ) -> None:
     """A square whose rows are, along, rows of tiles, or, down, halves of them."""
-    half = b.mul(stride, i64(amx.SIDE))
-    with loop(b, i64(0), i64(amx.SIDE)) as k:
+    half = b.mul(stride, integer(amx.SIDE))
+    with loop(b, integer(0), integer(amx.SIDE)) as k:
         upper = moved(b, source, b.mul(k, stride))
         lower = moved(b, upper, half)
         pairs = [
-            [_load(b, moved(b, line, i64(c * amx.ROW))) for c in range(2)]
+            [_load(b, moved(b, line, integer(c * amx.ROW))) for c in range(2)]
             for line in (upper, lower)
         ]
         if not (operand.along or operand.turned):
             pairs = zip(*pairs, strict=True)
-        target = moved(b, place, b.mul(k, i64(amx.ROW)))
+        target = moved(b, place, b.mul(k, integer(amx.ROW)))
         for stripe, pair in enumerate(pairs):
             for piece, row in enumerate(amx.taken_apart(b, *pair)):
-                to = moved(b, target, i64(stripe * apart + piece * amx.TILE))
+                to = moved(b, target, integer(stripe * apart + piece * amx.TILE))
                 b.store(row, to, align=amx.ROW)
 
 
@@ -156,17 +157,19 @@ def _turner(module: ir.Module) -> ir.Function:
     source, stride, square = made.args
     b = Builder(made.append_basic_block("entry"))
     with (
-        loop(b, i64(0), i64(SQUARE), amx.SIDE) as row,
-        loop(b, i64(0), i64(SQUARE), amx.SIDE) as column,
+        loop(b, integer(0), integer(SQUARE), amx.SIDE) as row,
+        loop(b, integer(0), integer(SQUARE), amx.SIDE) as column,
     ):
-        line = moved(b, source, b.add(b.mul(row, stride), b.mul(column, i64(4))))
+        line = moved(b, source, b.add(b.mul(row, stride), b.mul(column, integer(4))))
         rows = []
         for _ in range(amx.SIDE):
             rows.append(_load(b, line))
             line = moved(b, line, stride)
-        place = moved(b, square, b.add(b.mul(column, i64(ROW)), b.mul(row, i64(4))))
+        place = moved(
+            b, square, b.add(b.mul(column, integer(ROW)), b.mul(row, integer(4)))
+        )
         for k, values in enumerate(amx.turned(b, rows)):
-            b.store(values, moved(b, place, i64(k * ROW)), align=amx.ROW)
+            b.store(values, moved(b, place, integer(k * ROW)), align=amx.ROW)
     b.ret_void()
     return made
 
@@ -184,14 +187,14 @@ def _ragged(module: ir.Module) -> ir.Function:
     source, stride, rows, columns, room = made.args
     b = Builder(made.append_basic_block("entry"))
     masks = masks_of(b, columns)
-    with loop(b, i64(0), i64(SQUARE)) as k:
+    with loop(b, integer(0), integer(SQUARE)) as k:
         # rows that are not there are read with nothing of them taken
         is_there = b.icmp_signed("<", k, rows)
-        line = moved(b, source, b.mul(b.select(is_there, k, i64(0)), stride))
+        line = moved(b, source, b.mul(b.select(is_there, k, integer(0)), stride))
         for c, mask in enumerate(masks):
             mask = b.and_(mask, ty.splat(b, is_there, amx.SIDE))
-            found = masked_load(b, moved(b, line, i64(c * amx.ROW)), mask)
-            place = b.add(b.mul(k, i64(ROW)), i64(c * amx.ROW))
+            found = masked_load(b, moved(b, line, integer(c * amx.ROW)), mask)
+            place = b.add(b.mul(k, integer(ROW)), integer(c * amx.ROW))
             b.store(found, moved(b, room, place), align=amx.ROW)
     b.ret_void()
     return made
@@ -217,10 +220,10 @@ class Fetching:
         self.square, self.result = arguments
 
     def step(self, b: ty.Builder, number: ty.Value) -> Iterator[int]:
-        square = moved(b, self.square, b.mul(number, i64(self.operand.hop)))
+        square = moved(b, self.square, b.mul(number, integer(self.operand.hop)))
         yield from _fetch(b, square, self.rows, self.operand.stride, to_write=False)
         hop = self.results * self.stride
-        result = moved(b, self.result, b.mul(number, i64(hop)))
+        result = moved(b, self.result, b.mul(number, integer(hop)))
         yield from _fetch(b, result, self.results, self.stride, to_write=True)
 
 
@@ -233,9 +236,9 @@ def _fetch(
     how = [ir.Constant(ty.I32, n) for n in (int(to_write), 3, 1)]
     for _ in range(rows):
         for c in range(2):
-            b.call(fetch, [moved(b, line, i64(c * amx.ROW)), *how])
+            b.call(fetch, [moved(b, line, integer(c * amx.ROW)), *how])
             yield 1
-        line = moved(b, line, i64(stride))
+        line = moved(b, line, integer(stride))
 
 
 # results
@@ -253,10 +256,12 @@ def putter(module: ir.Module, stride: int) -> ir.Function:
     masks = masks_of(b, columns)
     is_added = ty.splat(b, is_added, amx.SIDE)
     added = [b.and_(mask, is_added) for mask in masks]
-    with loop(b, i64(0), least(b, rows, i64(SQUARE))) as k:
+    with loop(b, integer(0), least(b, rows, integer(SQUARE))) as k:
         for c, mask in enumerate(masks):
-            line = moved(b, square, b.add(b.mul(k, i64(ROW)), i64(c * amx.ROW)))
-            place = moved(b, result, b.add(b.mul(k, i64(stride)), i64(c * amx.ROW)))
+            line = moved(b, square, b.add(b.mul(k, integer(ROW)), integer(c * amx.ROW)))
+            place = moved(
+                b, result, b.add(b.mul(k, integer(stride)), integer(c * amx.ROW))
+            )
             value = b.load(line, typ=amx.F32S, align=amx.ROW)
             value = b.fadd(value, masked_load(b, place, added[c]))
             masked_store(b, value, place, mask)
@@ -273,18 +278,18 @@ def watcher(module: ir.Module, stride: int) -> ir.Function:
     result, rows, columns = made.args
     b = Builder(made.append_basic_block("entry"))
     none = ir.Constant(I1S, None)
-    whole = b.and_(columns, i64(-SQUARE))
+    whole = b.and_(columns, integer(-SQUARE))
     masks = masks_of(b, b.sub(columns, whole))
-    with fold(b, i64(0), rows, 1, none) as (k, found):
-        line = moved(b, result, b.mul(k, i64(stride)))
-        with fold(b, i64(0), whole, SQUARE, found[0]) as (column, seen):
-            place = moved(b, line, b.mul(column, i64(4)))
+    with fold(b, integer(0), rows, 1, none) as (k, found):
+        line = moved(b, result, b.mul(k, integer(stride)))
+        with fold(b, integer(0), whole, SQUARE, found[0]) as (column, seen):
+            place = moved(b, line, b.mul(column, integer(4)))
             for c in range(2):
-                values = _load(b, moved(b, place, i64(c * amx.ROW)))
+                values = _load(b, moved(b, place, integer(c * amx.ROW)))
                 seen[0] = b.or_(seen[0], not_finite(b, values))
-        line = moved(b, line, b.mul(whole, i64(4)))
+        line = moved(b, line, b.mul(whole, integer(4)))
         for c, mask in enumerate(masks):
-            values = masked_load(b, moved(b, line, i64(c * amx.ROW)), mask)
+            values = masked_load(b, moved(b, line, integer(c * amx.ROW)), mask)
             seen[0] = b.or_(seen[0], not_finite(b, values))
         found[0] = seen[0]
     b.ret(is_any(b, found[0]))
@@ -336,14 +341,6 @@ def masked_store(
 
 def _intrinsic(b: ty.Builder, name: str, kind: ir.FunctionType) -> ir.Function:
     return b.module.globals.get(name) or ir.Function(b.module, kind, name)
-
-
-def moved(b: ty.Builder, pointer: ty.Value, bytes_on: ty.Value) -> ty.Value:
-    return b.gep(pointer, [bytes_on], source_etype=ty.I8)
-
-
-def i64(value: int) -> ty.Value:
-    return ir.Constant(ty.I64, value)
 
 
 def least(b: ty.Builder, one: ty.Value, other: ty.Value) -> ty.Value:

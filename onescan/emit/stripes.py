@@ -24,25 +24,24 @@ from llvmlite import ir
 
 from onescan.emit import amx
 from onescan.emit import types as ty
+from onescan.emit.amx import moved
 from onescan.emit.builder import Builder
+from onescan.emit.constants import integer
 from onescan.emit.dot import multiply_add
 from onescan.emit.flow import fold, loop, only
-from onescan.emit.math.features import allow
+from onescan.emit.matrix import kernel_of
 from onescan.emit.squares import (
     ROW,
     SQUARE,
-    VOID,
     Fetching,
     Operand,
     as_written,
     function,
-    i64,
     is_any,
     least,
     masked_load,
     masked_store,
     masks_of,
-    moved,
     not_finite,
     packer,
     putter,
@@ -57,14 +56,10 @@ Range = tuple[ty.Value, ty.Value]
 
 def build(plan: Stripes) -> ir.Module:
     """The LLVM module of a planned product; it defines `kernel`."""
-    module = ir.Module("onescan")
-    allow(module, plan.features)
-    kind = ir.FunctionType(VOID, [ty.PTR, ty.I64, ty.I64])
-    kernel = ir.Function(module, kind, "kernel")
-    kernel.attributes.add("nounwind")
+    kernel = kernel_of(plan)
     as_written(kernel)
     _Kernel(plan, kernel).emit()
-    return module
+    return kernel.module
 
 
 class _Kernel:
@@ -92,7 +87,7 @@ class _Kernel:
     def emit(self) -> None:
         b, (buffers, first, last) = self.b, self.args
         self.x, self.y, self.out = (
-            b.load(b.gep(buffers, [i64(i)], source_etype=ty.PTR), typ=ty.PTR)
+            b.load(b.gep(buffers, [integer(i)], source_etype=ty.PTR), typ=ty.PTR)
             for i in range(3)
         )
         self.kept = scratch(b, self.plan.kept // amx.SIDE * self.apart)
@@ -107,49 +102,51 @@ class _Kernel:
 
     def _tile(self, tile: ty.Value) -> None:
         b, m, plan = self.b, self.m, self.plan
-        across = i64(plan.tiles[1])
+        across = integer(plan.tiles[1])
         rows = self._range(b.udiv(tile, across), plan.tile_rows, m.rows)
         columns = self._range(b.urem(tile, across), plan.tile_columns, m.columns)
         b.store(ir.Constant(ty.I1, 0), self.odd)
-        with loop(b, i64(0), i64(m.depth), plan.stretch) as start:
-            left = b.add(b.sub(i64(m.depth), start), i64(amx.DEEP - 1))
-            steps = least(b, b.udiv(left, i64(amx.DEEP)), i64(plan.stretch // amx.DEEP))
+        with loop(b, integer(0), integer(m.depth), plan.stretch) as start:
+            left = b.add(b.sub(integer(m.depth), start), integer(amx.DEEP - 1))
+            steps = least(
+                b, b.udiv(left, integer(amx.DEEP)), integer(plan.stretch // amx.DEEP)
+            )
             self._stretch(rows, columns, start, steps)
         with only(b, b.load(self.odd, typ=ty.I1)):
             b.call(self.by_vectors, [self.x, self.y, self.out, *rows, *columns])
 
     def _range(self, k: ty.Value, size: int, total: int) -> Range:
         """Where tile k begins and ends."""
-        begin = self.b.mul(k, i64(size))
-        return begin, least(self.b, self.b.add(begin, i64(size)), i64(total))
+        begin = self.b.mul(k, integer(size))
+        return begin, least(self.b, self.b.add(begin, integer(size)), integer(total))
 
     def _stretch(
         self, rows: Range, columns: Range, start: ty.Value, steps: ty.Value
     ) -> None:
         """What one stretch of the contraction gives to a tile."""
         b, plan = self.b, self.plan
-        self.steps, self.is_added = steps, b.icmp_signed("!=", start, i64(0))
-        end = b.add(start, i64(plan.stretch))
-        is_last = b.icmp_signed(">=", end, i64(self.m.depth))
+        self.steps, self.is_added = steps, b.icmp_signed("!=", start, integer(0))
+        end = b.add(start, integer(plan.stretch))
+        is_last = b.icmp_signed(">=", end, integer(self.m.depth))
         kept, passing = self._ordered(rows, columns)
         first, last = passing
         keep, make = self._ordered(self.x, self.y)
         with loop(b, kept[0], kept[1], plan.kept) as group:
-            end = least(b, b.add(group, i64(plan.kept)), kept[1])
+            end = least(b, b.add(group, integer(plan.kept)), kept[1])
             with loop(b, group, end, SQUARE) as place:
                 target = self._kept(b.sub(place, group))
                 b.call(self.keep[1], [keep, place, start, steps, target])
             with loop(b, first, last, SQUARE) as other:
                 b.call(self.make[1], [make, other, start, steps, self.passing])
-                stop = least(b, b.add(other, i64(SQUARE)), last)
-                following = least(b, stop, b.sub(last, i64(1)))
+                stop = least(b, b.add(other, integer(SQUARE)), last)
+                following = least(b, stop, b.sub(last, integer(1)))
                 fetched = self.make[0].begin(b, make, following, start)
                 with loop(b, group, end, SQUARE) as place:
                     done = b.sub(place, group)
                     x, y = self._ordered(self._kept(done), self.passing)
                     row, column = self._ordered(place, other)
-                    on = b.mul(b.udiv(done, i64(SQUARE)), i64(self.asked))
-                    on = b.mul(on, i64(self.make[0].stride))
+                    on = b.mul(b.udiv(done, integer(SQUARE)), integer(self.asked))
+                    on = b.mul(on, integer(self.make[0].stride))
                     self._square(x, y, row, column, moved(b, fetched, on))
                 with only(b, is_last):
                     self._watch(*self._ordered((group, end), (other, stop)))
@@ -160,12 +157,12 @@ class _Kernel:
 
     def _kept(self, position: ty.Value) -> ty.Value:
         """Where the stripes of a row or column of the group begin."""
-        place = self.b.mul(position, i64(self.apart // amx.SIDE))
+        place = self.b.mul(position, integer(self.apart // amx.SIDE))
         return moved(self.b, self.kept, place)
 
     def _out(self, row: ty.Value, column: ty.Value) -> ty.Value:
         b = self.b
-        place = b.add(b.mul(row, i64(self.stride)), b.mul(column, i64(4)))
+        place = b.add(b.mul(row, integer(self.stride)), b.mul(column, integer(4)))
         return moved(b, self.out, place)
 
     def _square(
@@ -180,14 +177,14 @@ class _Kernel:
 
         The first of them are stored in place where the result has all of them.
         """
-        b, m, apart = self.b, self.m, i64(self.apart)
-        rows, columns = b.sub(i64(m.rows), row), b.sub(i64(m.columns), column)
-        is_part = b.icmp_signed("<", least(b, rows, columns), i64(SQUARE))
+        b, m, apart = self.b, self.m, integer(self.apart)
+        rows, columns = b.sub(integer(m.rows), row), b.sub(integer(m.columns), column)
+        is_part = b.icmp_signed("<", least(b, rows, columns), integer(SQUARE))
         is_put = b.or_(is_part, self.is_added)
         out = self._out(row, column)
         target = b.select(is_put, self.sums, out)
-        stride = b.select(is_put, i64(ROW), i64(self.stride))
-        onward = moved(b, out, i64(self.onward))
+        stride = b.select(is_put, integer(ROW), integer(self.stride))
+        onward = moved(b, out, integer(self.onward))
         given = x, apart, y, apart, self.steps, target, stride, fetched, onward
         b.call(self.block, given)
         with only(b, is_put):
@@ -219,16 +216,16 @@ def _by_vectors(module: ir.Module, m: Matrices) -> ir.Function:
         loop(b, column, last_column, amx.SIDE) as c,
     ):
         mask, _ = masks_of(b, b.sub(last_column, c))
-        place = b.add(b.mul(r, i64(m.columns)), c)
+        place = b.add(b.mul(r, integer(m.columns)), c)
         result = b.gep(out, [place], source_etype=ty.F32)
         odd = not_finite(b, masked_load(b, result, mask))
         with only(b, is_any(b, odd)):
             zero = ir.Constant(amx.F32S, None)
-            with fold(b, i64(0), i64(m.depth), 1, zero) as (k, total):
-                place = b.add(b.mul(r, i64(down)), b.mul(k, i64(along)))
+            with fold(b, integer(0), integer(m.depth), 1, zero) as (k, total):
+                place = b.add(b.mul(r, integer(down)), b.mul(k, integer(along)))
                 place = b.gep(x, [place], source_etype=ty.F32)
                 number = b.load(place, typ=ty.F32, align=4)
-                place = b.add(b.mul(k, i64(m.columns)), c)
+                place = b.add(b.mul(k, integer(m.columns)), c)
                 others = masked_load(b, b.gep(y, [place], source_etype=ty.F32), mask)
                 total[0] = multiply_add(b, m.dtype, number, others, total[0])
             masked_store(b, total[0], result, odd)

@@ -24,7 +24,7 @@ from onescan.emit import amx
 from onescan.emit import types as ty
 from onescan.emit.amx import DEEP, ROW, SIDE, STEP, TILE
 from onescan.emit.arrays import Array, Index, Vec, add, as_value, scale
-from onescan.emit.constants import positions
+from onescan.emit.constants import integer, positions
 from onescan.emit.elementwise import CONTRACT
 from onescan.emit.emitter import Emitter
 from onescan.plan.tiled import Product, tiled
@@ -63,7 +63,7 @@ def unit(e: Emitter, constant: Callable[[Any], Array]) -> Iterator[None]:
     free = ir.Function(module, ir.FunctionType(ir.VoidType(), [ty.PTR]), "free")
     sizes = [-(-p.columns // SIDE) * amx.stripe_bytes(p.depth) for p in wanted.values()]
     pieces = max(2 * amx.stripe_bytes(p.depth) for p in wanted.values())
-    memory = b.call(allocate, [_i64(ROW), _i64(sum(sizes) + pieces)])
+    memory = b.call(allocate, [integer(ROW), integer(sum(sizes) + pieces)])
     given = b.icmp_unsigned("!=", memory, ir.Constant(ty.PTR, None))
     start = pieces
     for (key, product), size in zip(wanted.items(), sizes, strict=True):
@@ -170,7 +170,7 @@ class _Work:
                 column = add(b, scale(b, group, width), start)
                 weights = _at(b, self.weights.start, scale(b, column, apart))
                 out = _at(b, row, scale(b, column, ROW))
-                steps = _i64(apart), _i64(deep), _i64(self.columns * ROW)
+                steps = integer(apart), integer(deep), integer(self.columns * ROW)
                 operands = [self.weights.pieces, steps[0], weights, steps[0], steps[1]]
                 b.call(block, [*operands, out, steps[2]])
                 self._look(out, rows, width)
@@ -324,7 +324,3 @@ def _segments(n: int, size: int) -> list[tuple[int, int, int]]:
 
 def _at(b: ty.Builder, start: ty.Value, bytes_on: Index) -> ty.Value:
     return b.gep(start, [as_value(b, bytes_on)], source_etype=ty.I8)
-
-
-def _i64(value: int) -> ty.Value:
-    return ir.Constant(ty.I64, value)

@@ -75,10 +75,8 @@ def choose(loop: Loop, machine: Machine) -> Plan:
     helpers = machine.cores if threads else 1
     _, best = _cheapest(loop, works, axes, native, helpers)
     if best is None:
-        plan = _inner_plan(loop, axes, works, machine, threads)
-    else:
-        plan = _lane_plan(loop, best, axes, works, machine, threads)
-    return plan
+        return _inner_plan(loop, axes, works, machine, threads)
+    return _lane_plan(loop, best, axes, works, machine, threads)
 
 
 def _cheapest(

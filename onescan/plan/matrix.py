@@ -45,15 +45,12 @@ class Matrices:
         return self.rows * self.columns * self.depth
 
 
-@dataclass(frozen=True)
-class Blocks:
+@dataclass(frozen=True, kw_only=True)
+class Tiling:
     """A plan for `matrices`; tiles are counted along rows, then along columns."""
 
     matrices: Matrices
-    height: int  # rows of a block
-    vectors: int  # that it is wide
-    width: int  # of one vector
-    stretch: int
+    stretch: int  # of the contraction
     tile_rows: int
     tile_columns: int
     features: frozenset[str]
@@ -63,6 +60,15 @@ class Blocks:
     def tiles(self) -> tuple[int, int]:
         m = self.matrices
         return -(-m.rows // self.tile_rows), -(-m.columns // self.tile_columns)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blocks(Tiling):
+    """Tiles of blocks that are summed in registers."""
+
+    height: int  # rows of a block
+    vectors: int  # that it is wide
+    width: int  # of one vector
 
 
 def is_worth_it(matrices: Matrices) -> bool:
@@ -85,10 +91,10 @@ def blocks_of(matrices: Matrices, machine: Machine) -> Blocks:
     if threads and across == 1:  # as many for each thread
         down = -(-down // machine.cores) * machine.cores
     return Blocks(
-        matrices,
-        height,
-        VECTORS,
-        width,
+        matrices=matrices,
+        height=height,
+        vectors=VECTORS,
+        width=width,
         stretch=_even(m.depth, STRETCH // m.dtype.itemsize),
         tile_rows=_share(m.rows, down, height),
         tile_columns=_share(m.columns, across, panel),

@@ -28,13 +28,15 @@ def require_profit(
         raise LeaveToXla("a loop of one step needs no loop")
     if platform != "cpu":
         return
-    products = [
+    large = [
         work.operations
         for work in work_of(loop.body.jaxpr)
-        if work.eqn.primitive.name == "dot_general" and not is_faster(work.eqn)
+        if work.eqn.primitive.name == "dot_general"
+        and work.operations >= LARGE_PRODUCT
+        and not is_faster(work.eqn)
     ]
-    if products and max(products) >= LARGE_PRODUCT:
+    if large:
         raise LeaveToXla(
-            f"each step has a matrix product of {max(products) / 1e6:.0f} million "
+            f"each step has a matrix product of {max(large) / 1e6:.0f} million "
             "multiply-adds, which XLA's matrix library does as well"
         )

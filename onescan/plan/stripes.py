@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from onescan.plan.choose import Machine
-from onescan.plan.matrix import Matrices
+from onescan.plan.matrix import Matrices, Tiling
 
 #: rows and columns of results that are summed at once, and steps that are multiplied
 SIDE = 32
@@ -44,23 +44,12 @@ EACH = 4
 LATE = 0.125
 
 
-@dataclass(frozen=True)
-class Stripes:
-    """A plan for `matrices`; tiles are counted along rows, then along columns."""
+@dataclass(frozen=True, kw_only=True)
+class Stripes(Tiling):
+    """Tiles of stripes; a stretch is a multiple of 32 steps."""
 
-    matrices: Matrices
-    stretch: int  # steps, a multiple of 32
     keeps_x: bool  # the stripes of x, else those of y
     kept: int  # rows or columns whose stripes are kept, a multiple of 32
-    tile_rows: int
-    tile_columns: int
-    features: frozenset[str]
-    threads: bool
-
-    @property
-    def tiles(self) -> tuple[int, int]:
-        m = self.matrices
-        return -(-m.rows // self.tile_rows), -(-m.columns // self.tile_columns)
 
 
 def suits(matrices: Matrices, machine: Machine) -> bool:
@@ -96,9 +85,9 @@ def stripes_of(matrices: Matrices, machine: Machine) -> Stripes:
     tile_rows, tile_columns = -(-rows // down), -(-columns // across)
     kept = tile_rows if keeps_x else tile_columns
     return Stripes(
-        m,
-        SIDE * _stretch(m),
-        keeps_x,
+        matrices=m,
+        stretch=SIDE * _stretch(m),
+        keeps_x=keeps_x,
         kept=SIDE * -(-kept // -(-kept // _room(m))),
         tile_rows=SIDE * tile_rows,
         tile_columns=SIDE * tile_columns,
