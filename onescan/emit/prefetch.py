@@ -16,6 +16,8 @@ from onescan.emit import types as ty
 from onescan.emit.arrays import Index, add, as_value, scale
 
 LINE = 64  # bytes that a cache fetches at once
+#: how near memory is brought
+FIRST_CACHE, SECOND_CACHE = 3, 2
 
 
 @dataclass(frozen=True)
@@ -33,16 +35,11 @@ class Span:
         for k in range(lines):
             place = as_value(b, add(b, first, k * LINE))
             address = b.gep(self.start, [place], source_etype=ty.I8)
-            b.call(
-                _prefetch(b.module),
-                [address, _i32(self.written), _i32(2), _i32(1)],
-            )
+            ask(b, address, self.written, SECOND_CACHE)
 
 
-def _prefetch(module: ir.Module) -> ir.Function:
+def ask(b: ty.Builder, address: ty.Value, written: bool, near: int) -> None:
+    """Have the line at an address brought into a cache, to be read or written."""
     kind = ir.FunctionType(ir.VoidType(), [ty.PTR, ty.I32, ty.I32, ty.I32])
-    return module.declare_intrinsic("llvm.prefetch", [ty.PTR], kind)
-
-
-def _i32(value: int) -> ty.Value:
-    return ir.Constant(ty.I32, int(value))
+    fetch = b.module.declare_intrinsic("llvm.prefetch", [ty.PTR], kind)
+    b.call(fetch, [address, *(ir.Constant(ty.I32, n) for n in (int(written), near, 1))])

@@ -19,6 +19,7 @@ from onescan.emit.amx import VOID, moved
 from onescan.emit.builder import Builder
 from onescan.emit.constants import integer
 from onescan.emit.flow import fold, loop, only
+from onescan.emit.prefetch import FIRST_CACHE, ask
 
 I1S = ir.VectorType(ty.I1, amx.SIDE)
 #: rows and columns of a square, and bytes of a row of it
@@ -231,12 +232,9 @@ def _fetch(
     b: ty.Builder, line: ty.Value, rows: int, stride: int, to_write: bool
 ) -> Iterator[int]:
     """Ask for rows of a square, which need not be there."""
-    kind = ir.FunctionType(VOID, [ty.PTR, *[ty.I32] * 3])
-    fetch = _intrinsic(b, "llvm.prefetch.p0", kind)
-    how = [ir.Constant(ty.I32, n) for n in (int(to_write), 3, 1)]
     for _ in range(rows):
         for c in range(2):
-            b.call(fetch, [moved(b, line, integer(c * amx.ROW)), *how])
+            ask(b, moved(b, line, integer(c * amx.ROW)), to_write, FIRST_CACHE)
             yield 1
         line = moved(b, line, integer(stride))
 
@@ -274,7 +272,10 @@ def watcher(module: ir.Module, stride: int) -> ir.Function:
 
     ``i1(ptr result, i64 rows, i64 columns)``: whether one is infinite or NaN.
     """
-    made = function(module, "watch", ty.PTR, ty.I64, ty.I64, gives=ty.I1)
+    name = f"watch_{stride}"
+    if name in module.globals:
+        return module.globals[name]
+    made = function(module, name, ty.PTR, ty.I64, ty.I64, gives=ty.I1)
     result, rows, columns = made.args
     b = Builder(made.append_basic_block("entry"))
     none = ir.Constant(I1S, None)

@@ -27,6 +27,7 @@ from onescan.emit.arrays import Array, Index, Vec, add, as_value, scale
 from onescan.emit.constants import integer, positions
 from onescan.emit.elementwise import CONTRACT
 from onescan.emit.emitter import Emitter
+from onescan.emit.squares import watcher
 from onescan.plan.tiled import Product, tiled
 
 #: blocks of a product among which fetching ahead is divided
@@ -103,22 +104,18 @@ class _Work:
     ) -> None:
         self.e, self.product, self.x, self.y, self.target = e, product, x, y, target
         self.weights = e.weights[product.weights, product.turned]
-        self.watch = e.entry.alloca(amx.F32S)
+        self.odd = e.entry.alloca(ty.I1)
         self.columns = -(-product.columns // SIDE)
 
     def rows(self, stripe: int, rows: int, count: int, number: Index) -> None:
         """So many rows, from a stripe and `number` of `count` times as many on."""
         e = self.e
         first = add(e.b, scale(e.b, number, rows), stripe * SIDE)
-        e.b.store(ty.constant(ty.F32, float("nan"), SIDE), self.watch)
+        e.b.store(ir.Constant(ty.I1, 1), self.odd)
         with e.b.if_then(self.weights.given, likely=True):
-            e.b.store(ty.constant(ty.F32, 0, SIDE), self.watch)
             self._take_apart(first, rows)
-            self._multiply(first, rows, (number, count))
-        watch = e.b.load(self.watch)
-        odd = e.b.bitcast(e.b.fcmp_unordered("uno", watch, watch), ty.I16)
-        is_odd = e.b.icmp_unsigned("!=", odd, ir.Constant(ty.I16, 0))
-        with e.b.if_then(is_odd, likely=False):
+            e.b.store(self._multiplied(first, rows, (number, count)), self.odd)
+        with e.b.if_then(e.b.load(self.odd), likely=False):
             self._plainly(first, rows)
 
     def _take_apart(self, first: Index, rows: int) -> None:
@@ -141,8 +138,11 @@ class _Work:
 
             e.for_each([-(-rows // SIDE), min(rows, SIDE), blocks], visit, 999)
 
-    def _multiply(self, first: Index, rows: int, part: tuple[Index, int]) -> None:
-        """Block by block; between blocks, memory of the next step is fetched."""
+    def _multiplied(self, first: Index, rows: int, part: tuple[Index, int]) -> ty.Value:
+        """Multiply block by block, and tell whether a result is infinite or NaN.
+
+        Between blocks, memory of the next step is fetched.
+        """
         e, b, down = self.e, self.e.b, -(-rows // SIDE)
         across = amx.TOTALS // down
         apart = amx.stripe_bytes(self.product.depth)
@@ -173,21 +173,10 @@ class _Work:
                 steps = integer(apart), integer(deep), integer(self.columns * ROW)
                 operands = [self.weights.pieces, steps[0], weights, steps[0], steps[1]]
                 b.call(block, [*operands, out, steps[2]])
-                self._look(out, rows, width)
 
             e.for_each([count], visit, 999)
-
-    def _look(self, out: ty.Value, rows: int, width: int) -> None:
-        """Look at the results of a block: 0 times each is 0, or NaN for ever."""
-        e = self.e
-        with e.loop(rows, unroll=1) as row:
-            start = _at(e.b, out, scale(e.b, row, self.columns * ROW))
-            watch = e.b.load(self.watch)
-            for k in range(width):
-                result = e.b.load(_at(e.b, start, k * ROW), typ=amx.F32S, align=ROW)
-                nothing = e.b.fmul(result, ty.constant(ty.F32, 0, SIDE), flags=CONTRACT)
-                watch = e.b.fadd(watch, nothing, flags=CONTRACT)
-            e.b.store(watch, self.watch)
+        watch = watcher(e.function.module, self.columns * ROW)
+        return b.call(watch, [row, integer(rows), integer(self.product.columns)])
 
     def _plainly(self, first: Index, rows: int) -> None:
         """The same by multiplications and additions, one after the other.
