@@ -13,7 +13,8 @@ from typing import Any
 import jax
 import numpy as np
 from engine_cases import MOVING, PRODUCTS, REDUCING, Case, Type
-from engine_cases_control import CONTROL, INDEXING, RANDOM
+from engine_cases_control import CONTROL, RANDOM
+from engine_cases_indexing import INDEXING
 from engines import values
 
 import onescan

@@ -20,6 +20,10 @@ from onescan.passes.inline import flatten, inline
 from onescan.passes.split import Pass, Split, improved, run
 from onescan.surround import loop_p, results_of
 
+#: xs of five steps, and weights for them
+X = jnp.linspace(-1.0, 1.0, 5 * 2 * 16).reshape(5, 2, 16)
+W = jnp.linspace(-0.2, 0.2, 16 * 256).reshape(16, 256)
+
 
 def loop_of(f: Any, init: Any, xs: Any, *, raw: bool = False, **options: Any):
     """A loop as the passes see it, and its arguments.
