@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .PHONY: help demo setup lint test test-matrix test-newest test-jax test-gpu fuzz bench
-.PHONY: bench-gpu clean
+.PHONY: bench-programs bench-gpu clean
 
 ifeq ($(PYTHON),)
 override PYTHON := $(shell sh scripts/pythons.sh default)
@@ -18,7 +18,7 @@ ready := $(venv)/ready
 
 help: ## what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | \
-	  awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	  awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
 
 demo: setup ## ordinary JAX loops under stock JAX and under onescan: a table and a plot
 	$(bin)/onescan demo
@@ -60,6 +60,9 @@ fuzz: setup ## many more random loops than the test suite tries
 
 bench: setup ## benchmarks against stock JAX
 	$(bin)/python benchmarks/run.py
+
+bench-programs: setup ## whole programs under both engines, in turns
+	$(bin)/python benchmarks/programs.py $(ARGS)
 
 bench-gpu: ## benchmarks on a GPU, by GPU_PYTHON (python3), which has JAX with CUDA
 	PYTHONPATH=$(CURDIR) $(GPU_PYTHON) benchmarks/run.py --gpu $(ARGS)

@@ -16,6 +16,7 @@ import numba_versions
 import numpy as np
 import torch_versions
 from case import Case
+from differences import difference, plain
 from timing import Timing, in_turns
 
 import onescan
@@ -174,7 +175,7 @@ def _yardstick(
 ) -> dict[str, Callable[[], Any]]:
     """A version of the case written by hand, if there is one."""
     case = result.case
-    inputs = [np.asarray(leaf) for leaf in jax.tree.leaves(_plain(args))]
+    inputs = [np.asarray(leaf) for leaf in jax.tree.leaves(plain(args))]
     outputs = [np.zeros_like(leaf) for leaf in jax.tree.leaves(expected)]
     run = case.kernel and versions.version(case.kernel, case.sizes, inputs, outputs)
     if not run:
@@ -192,7 +193,7 @@ def _exactly(fn: Callable[..., Any], scan: Callable[..., Any], args: Any) -> Any
 
 
 def _fetched(results: Any) -> Any:
-    return jax.device_get(_plain(results))
+    return jax.device_get(plain(results))
 
 
 def _compiled_by_onescan(
@@ -216,18 +217,6 @@ def _compiled_by_onescan(
     return None
 
 
-def difference(found: Any, expected: Any, agree: float) -> float:
-    """The largest error relative to each leaf's size, over the share that agrees."""
-    worst = 0.0
-    pairs = zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True)
-    for a, b in pairs:
-        a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
-        size = np.maximum(np.abs(b), np.sqrt(np.mean(b**2)) + 1e-30)
-        error = np.quantile(np.abs(a - b) / size, agree, method="lower")
-        worst = max(worst, float(error)) if np.isfinite(error) else np.inf
-    return worst
-
-
 def _compiled(
     result: Result, name: str, fn: Callable[..., Any], args: tuple[Any, ...]
 ) -> Callable[[], Any]:
@@ -243,18 +232,6 @@ def _compiled(
         after_trace - start, after_lower - after_trace, end - after_lower
     )
     return lambda: compiled(*args)
-
-
-def _plain(tree: Any) -> Any:
-    """Random keys as the numbers they are made of."""
-    return jax.tree.map(
-        lambda x: (
-            jax.random.key_data(x)
-            if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
-            else x
-        ),
-        tree,
-    )
 
 
 def _engine_and_why(rows: tuple[Any, ...]) -> tuple[str, str]:

@@ -1,0 +1,27 @@
+"""The programs of the benchmark, one file for each family."""
+
+from programs import (
+    decoding,
+    inference,
+    issues,
+    lattices,
+    loops,
+    markov,
+    ppo,
+    states,
+    training,
+)
+from programs.program import Program
+
+FAMILIES = (
+    ppo,
+    training,
+    markov,
+    inference,
+    states,
+    lattices,
+    decoding,
+    loops,
+    issues,
+)
+PROGRAMS: list[Program] = [p for family in FAMILIES for p in family.PROGRAMS]
