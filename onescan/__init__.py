@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from onescan import compat, hook
+from onescan import layers as layers
 from onescan.api import scan as scan
 from onescan.errors import CheckError as CheckError
 from onescan.errors import EngineError as EngineError
