@@ -10,7 +10,7 @@ import linecache
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -223,6 +223,14 @@ def _name_and_source(debug_info: Any) -> tuple[str, str]:
     return found.group(1), found.group(2)
 
 
+def argument_names(loop: Loop) -> list[str] | None:
+    """What the user calls the arguments of a body, "carry[0]"; None if not known."""
+    names = loop.body.jaxpr.debug_info.arg_names
+    if names is None or len(names) != len(loop.body.in_avals):
+        return None
+    return [name or f"argument {i}" for i, name in enumerate(names)]
+
+
 def keys_as_bits(eqn: Any) -> Callable[..., Any] | None:
     """A random-key primitive as a function of raw uint32 key data, if it is one."""
     name, params = eqn.primitive.name, eqn.params
@@ -268,6 +276,20 @@ def source_of(eqn: Any) -> str:
     if frame is None:
         return "an unknown line"
     return f"{Path(frame.file_name).name}:{frame.start_line}"
+
+
+class Position(NamedTuple):
+    """A place in a Python file that an equation was traced at."""
+
+    file: str
+    function: str
+    line: int
+
+
+def positions_of(eqn: Any) -> list[Position]:
+    """The user's lines that led to an equation, innermost first."""
+    frames = source_info_util.user_frames(eqn.source_info.traceback)
+    return [Position(f.file_name, f.function_name, f.start_line) for f in frames]
 
 
 def placed(eqn: Any, call: Any) -> Any:

@@ -55,7 +55,7 @@ def lower_scan(ctx: Any, *args: Any, **params: Any) -> Sequence[Any]:
     results = passed = None
     undo = compat.undo_point(ctx)
     try:
-        with _types_of(loop), switches.using(**changes):
+        with types_of(loop), switches.using(**changes):
             outcome = _outcome(ctx, loop, args)
             if isinstance(outcome, Native):
                 check = settings.check and not inner
@@ -88,7 +88,7 @@ def lower_scan(ctx: Any, *args: Any, **params: Any) -> Sequence[Any]:
     return compat.stock_rule(ctx, *args, **params)
 
 
-def _types_of(loop: Loop) -> AbstractContextManager[Any]:
+def types_of(loop: Loop) -> AbstractContextManager[Any]:
     """A context in which every type of the loop can be traced.
 
     A loop may hold 64-bit values where they are not enabled: traced under

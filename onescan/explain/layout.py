@@ -19,6 +19,8 @@ from jax.tree_util import DictKey, GetAttrKey
 
 from onescan.naming import type_name
 
+CELL = 36  # columns of a value in the table of steps, before it breaks into lines
+LEAVES = 6  # of a tree in that table
 SMALL = 8  # elements up to which an array is shown by its values
 
 
@@ -50,6 +52,24 @@ def show(tree: Any, leaf: Callable[[Any], str], width: int = 60) -> str:
     inside = ",\n".join(lines(width - 2)).replace("\n", "\n  ")
     comma, bracket = node.closing[:-1], node.closing[-1]
     return f"{node.opening}\n  {inside}{comma}\n{bracket}"
+
+
+def cell(tree: Any, width: int = CELL) -> str:
+    """The values of a tree for a table: on one line, or one leaf a line, by path."""
+    flat = show(tree, value_text, sys.maxsize)
+    if len(flat) <= width:
+        return flat
+    leaves = by_path(tree)
+    lines = [f"{path} {text}".strip() for path, text in leaves[:LEAVES]]
+    if more := len(leaves[LEAVES:]):
+        lines.append(f"and {more} more")
+    return "\n".join(lines)
+
+
+def by_path(tree: Any) -> list[tuple[str, str]]:
+    """What each leaf is called, such as ".h[0]", and its value as text."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return [(jax.tree_util.keystr(path), value_text(leaf)) for path, leaf in leaves]
 
 
 def plain(tree: Any, leaf: Callable[[Any], Any]) -> Any:
@@ -120,11 +140,11 @@ def _numbers(array: np.ndarray) -> str:
     return " ".join(text.split())
 
 
-def _number(value: Any) -> str:
+def _number(value: Any, digits: int = 5) -> str:
     number = np.asarray(value).item()  # bfloat16 too becomes a Python float
     if not isinstance(number, float):
-        return f"{number:.5g}" if isinstance(number, complex) else str(number)
-    text = f"{number:.5g}"
+        return f"{number:.{digits}g}" if isinstance(number, complex) else str(number)
+    text = f"{number:.{digits}g}"
     return text if set(text) & set(".en") else f"{text}.0"  # 1.0, not 1
 
 
@@ -140,5 +160,8 @@ def _ends(array: np.ndarray) -> str:
     finite = np.isfinite(array)
     if not finite.all():
         return f"{int((~finite).sum())} of {array.size} not finite"
-    low, high = _number(array.min()), _number(array.max())
-    return f"all {low}" if low == high else f"{low} to {high}"
+    low, high = _number(array.min(), 3), _number(array.max(), 3)
+    if low == high:
+        return f"all {_number(array.min())}"
+    mean = _number(np.mean(array, dtype=np.float64), 3)
+    return f"{low} to {high}, mean {mean}"

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 
 from onescan import compat
 from onescan.api import scan
+from onescan.loop import Loop
 
 FIRST, LAST = 4, 2  # steps shown of a long loop
 ALL = 8  # steps up to which none is left out
@@ -63,6 +64,28 @@ def shapes_of(
     sizes = [leaf.shape[0] for leaf in jax.tree.leaves(xs)]
     steps = sizes[0] if sizes else int(length)  # pyright: ignore[reportArgumentType]
     return Shapes(steps, carry, xs, _one(xs), _one(ys), ys)
+
+
+def shapes_in(loop: Loop) -> Shapes:
+    """The types of a loop of which only the program is known."""
+    names = compat.argument_names(loop)
+    first, second = loop.num_consts, loop.num_consts + loop.num_carry
+
+    def named(avals: list[Any], names: list[str] | None, *length: int) -> Any:
+        structs = [jax.ShapeDtypeStruct((*length, *a.shape), a.dtype) for a in avals]
+        if len(structs) == 1:
+            return structs[0]
+        return dict(zip(names, structs, strict=True)) if names else tuple(structs)
+
+    carry, x = (names[first:second], names[second:]) if names else (None, None)
+    return Shapes(
+        length=loop.length,
+        carry=named(loop.carry_avals, carry) if loop.carry_avals else None,
+        xs=named(loop.x_avals, x, loop.length) if loop.x_avals else None,
+        x=named(loop.x_avals, x) if loop.x_avals else None,
+        y=named(loop.y_avals, None) if loop.y_avals else None,
+        ys=named(loop.y_avals, None, loop.length) if loop.y_avals else None,
+    )
 
 
 def _one(stacked: Any) -> Any:

@@ -1,10 +1,10 @@
-"""`Explanation`: a loop told to people, in a terminal, a notebook or plain text."""
+"""`Explanation`: a loop told to people, in a terminal, a notebook or on a page."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from html import escape
+from functools import cached_property
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -12,48 +12,87 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
 
-from onescan.explain.layout import json_value, plain, show, value_text
+from onescan.errors import ScanValueError
+from onescan.explain.layout import cell, json_value, plain, show, value_text
+from onescan.explain.page import in_notebook, page
+from onescan.explain.run import Run
+from onescan.explain.source import Function, marked_source
+from onescan.explain.stages import Stages, stages_of
 from onescan.explain.steps import Shapes, Step
-from onescan.naming import FunctionName, type_name
+from onescan.explain.terminal import printed
+from onescan.explain.words import plural
+from onescan.loop import Loop
+from onescan.naming import type_name
 
 WIDTH = 100  # of plain text
-CELL = 36  # of a value in the table of steps, before it breaks into lines
 DOTS = "⋮"
-RULE = "carry out is the next step's carry in; the y of all steps, stacked, are ys"
+NO_LOOP = "JAX makes no loop of this call, because jax.disable_jit is in force."
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Explanation:
-    """What a loop does: its steps and the shapes that go through it.
+    """What a loop does and how it runs.
 
-    It prints as text, as a Rich table (``rich.print``) and as HTML in a notebook;
-    `to_dict` gives the same to programs.  `steps` is empty when only shapes are known.
+    It prints as text, as Rich tables (``rich.print``) and as a page in a notebook;
+    `save` writes that page, `to_dict` gives the same to programs, `stages` shows the
+    compiler at work.  `steps` is empty when only shapes are known.
     """
 
-    f: FunctionName
+    name: str  # of the body
+    source: str | None  # where it is defined, "file.py:12"; None if not in Python
     reverse: bool
     shapes: Shapes
     steps: tuple[Step, ...]
+    loop: Loop | None = None
 
     @property
     def title(self) -> str:
-        length = self.shapes.length
-        count = f"{length:,} step" + "s" * (length != 1)
         order = ", last to first" if self.reverse else ""
-        source = Path(self.source).name if self.source else "built in"
-        return f"{self.f.name} ({source}), {count}{order}"
+        return f"{self.name} ({self.place}), {self.count}{order}"
 
     @property
-    def source(self) -> str | None:
-        """Where the body is defined, "file.py:12"; None if not in Python."""
-        code = self.f.code
-        return code and f"{code.co_filename}:{code.co_firstlineno}"
+    def place(self) -> str:
+        """Where the body is defined, without its folder."""
+        return Path(self.source).name if self.source else "built in"
+
+    @property
+    def count(self) -> str:
+        return plural(self.shapes.length, "step")
+
+    @cached_property
+    def run(self) -> Run:
+        """How the loop will run: engines, costs, memory, advice."""
+        return Run.of(self._loop())
+
+    @cached_property
+    def functions(self) -> dict[str, list[Function]]:
+        """By platform, the source of the body and of what it calls, marked."""
+        return {
+            p.platform: marked_source(self.source, p.placed) for p in self.run.platforms
+        }
+
+    def stages(self, platform: str | None = None) -> Stages:
+        """The loop at each stage of the compiler, from the jaxpr to machine code.
+
+        >>> import onescan
+        >>> told = onescan.explain(lambda c, x: (c + x, x + 2), 0, [1, 2, 3])
+        >>> print(*told.stages("cpu"), sep=", ")
+        jaxpr, inline, plan, llvm, optimised llvm, assembly
+        """
+        return stages_of(self._loop(), platform)
+
+    def _loop(self) -> Loop:
+        if self.loop is None:
+            raise ScanValueError(f"onescan.explain: {NO_LOOP}")
+        return self.loop
+
+    def save(self, path: str | Path) -> Path:
+        """Write one self-contained page, to be opened in a browser."""
+        path = Path(path)
+        path.write_text(page(self), encoding="utf-8")
+        return path
 
     @property
     def header(self) -> list[str]:
@@ -62,13 +101,19 @@ class Explanation:
 
     def rows(self) -> Iterator[list[str]]:
         """The table of steps as text, a row of dots where steps are left out."""
-        for position, row in enumerate(self.steps):
-            if row.step != position and self.steps[position - 1].step + 1 != row.step:
+        for row, gap in self.walk():
+            if gap:
                 yield [DOTS] * len(self.header)
             values = (row.carry_in, row.x, row.carry_out, row.y)
             index = [str(row.index)] if self.reverse else []
-            cells = [show(value, value_text, CELL) for value in values]
-            yield [str(row.step), *index, *cells]
+            yield [str(row.step), *index, *map(cell, values)]
+
+    def walk(self) -> Iterator[tuple[Step, bool]]:
+        """The steps that are shown, and whether some before them are not."""
+        last = -1
+        for row in self.steps:
+            yield row, row.step != last + 1
+            last = row.step
 
     def listings(self) -> Iterator[tuple[str, str]]:
         """The shapes in the user's own containers, and what the loop returns."""
@@ -103,69 +148,29 @@ class Explanation:
             for row in self.steps
         ]
         return {
-            "name": self.f.name,
+            "name": self.name,
             "source": self.source,
             "length": self.shapes.length,
             "reverse": self.reverse,
             "shapes": shapes,
             "steps": steps,
+            "run": self.run.to_dict() if self.loop else None,
         }
 
     def __rich_console__(
         self, console: Console, options: ConsoleOptions
     ) -> Iterator[RenderableType]:
-        yield Text(self.title, "bold")
-        if self.steps:
-            yield self._table()
-            yield Text(RULE, "italic")
-        yield Padding(self._grid(), (1, 0, 0, 0))
-
-    def _table(self) -> Table:
-        table = Table(box=box.SIMPLE_HEAD)
-        for name in self.header:
-            values = {
-                "carry in": self.shapes.carry,
-                "x": self.shapes.x,
-                "carry out": self.shapes.carry,
-                "y": self.shapes.y,
-            }
-            number = name not in values or jax.tree_util.all_leaves([values[name]])
-            style = (
-                "dim" if name in ("step", "index") else "bold" if "y" in name else ""
-            )
-            table.add_column(
-                name,
-                justify="right" if number else "left",
-                style=style,
-                overflow="fold",
-            )
-        for row in self.rows():
-            table.add_row(*map(Text, row))
-        return table
-
-    def _grid(self) -> Table:
-        grid = Table.grid(padding=(0, 2))
-        for label, listing in self.listings():
-            grid.add_row(Text(label, "dim"), Text(listing))
-        return grid
+        yield from printed(self)
 
     def __str__(self) -> str:
         text = StringIO()
         Console(file=text, width=WIDTH, color_system=None).print(self)
         return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
-    def _repr_html_(self) -> str:
-        def row(tag: str, cells: list[str]) -> str:
-            style = "text-align:left;vertical-align:top;white-space:pre"
-            inside = (f'<{tag} style="{style}">{escape(c)}</{tag}>' for c in cells)
-            return f"<tr>{''.join(inside)}</tr>"
+    __repr__ = __str__  # what a Python prompt shows
 
-        steps = [row("th", self.header)] + [row("td", cells) for cells in self.rows()]
-        shapes = [row("td", list(pair)) for pair in self.listings()]
-        parts = [f"<p><b>{escape(self.title)}</b></p>"]
-        if self.steps:
-            parts.append(f"<table>{''.join(steps)}</table><p>{escape(RULE)}</p>")
-        return "".join([*parts, f"<table>{''.join(shapes)}</table>"])
+    def _repr_html_(self) -> str:
+        return in_notebook(self)
 
 
 def _stack(*leaves: Any) -> Any:

@@ -1,0 +1,63 @@
+"""What a user can do to make a loop faster, where something can be done."""
+
+from __future__ import annotations
+
+import re
+from math import prod
+
+from onescan import compat, pipeline
+from onescan.explain.decide import Decision
+from onescan.plan.work import work_of
+
+#: operations of a step from which one lane keeps a core busy
+BUSY = 2_000
+#: operations of one line that are worth naming
+LARGEST_SHARE = 0.5
+
+
+def advice_for(decision: Decision, touched: int) -> list[str]:
+    """Sentences, the most useful first; none where nothing is to be gained."""
+    if decision.reason is not None:
+        return _on_xla(decision)
+    found: list[str] = []
+    plan = decision.plan
+    if plan is None:
+        return found
+    lanes = prod(lane.size for lane in plan.lanes)
+    work = sum(w.operations for w in work_of(decision.core.body.jaxpr))
+    wide = 32 if plan.grid else pipeline.host().vector_bytes // 4
+    if lanes == 1 and work < BUSY:
+        what = "the threads of a GPU" if plan.grid else f"vectors of {wide} numbers"
+        found.append(
+            "A step does little and has no independent lanes, so it waits for "
+            "itself. If you have many such loops, run them together with `jax.vmap`: "
+            f"they fill {what} and cost little more than one."
+        )
+    heaviest = max(
+        work_of(decision.core.body.jaxpr), key=lambda w: w.operations, default=None
+    )
+    if heaviest and work > BUSY and heaviest.operations > LARGEST_SHARE * work:
+        name = compat.expression_of(heaviest.eqn)
+        code, _, place = name.rpartition(", ")
+        found.append(
+            f"{f'`{code}` at {place}' if code else place} is "
+            f"{heaviest.operations / work:.0%} of what each step still computes: "
+            "speed it up first."
+        )
+    return found
+
+
+def _on_xla(decision: Decision) -> list[str]:
+    reason = decision.reason or ""
+    found = re.match(r"(`[^`]+` at \S+)(.*)", reason)
+    if found:
+        return [
+            f"{found[1]} keeps this loop on XLA. Move it out of the loop, or write it "
+            "with other operations, and the rest becomes one kernel."
+        ]
+    if "side effects" in reason:
+        return [
+            "Printing, callbacks and the like keep this loop on XLA. Return what you "
+            "want to see as y instead, and look at it after the loop."
+        ]
+    return []
