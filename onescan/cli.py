@@ -1,4 +1,4 @@
-"""The command line: `onescan demo`, and running an unmodified program.
+"""The command line: `onescan demo` and `explain`, and running an unmodified program.
 
 `python -m onescan script.py` does what `python script.py` does, with every
 `jax.lax.scan` of the process going through onescan: `sys.argv`, `sys.path`,
@@ -21,6 +21,8 @@ import onescan
 
 USAGE = """\
 onescan demo [--quick] [--out FILE]
+       onescan explain [--save FILE] module:function --init VALUE [--xs VALUE]
+       onescan explain [--save FILE] script.py [arguments ...]
        onescan [--report] [--strict] [--check] script.py [arguments ...]
        onescan [--report] [--strict] [--check] -m module [arguments ...]
 """
@@ -30,6 +32,7 @@ starts: set variables that JAX reads at its import, such as JAX_ENABLE_X64, in t
 shell rather than in the program.
 """
 
+COMMANDS = ("demo", "explain")
 LAUNCHERS = (
     "<frozen runpy>",
     "<frozen importlib._bootstrap>",
@@ -43,6 +46,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     options, program = _parse(arguments)
     if program[0] == "demo":
         return _demo(program[1:])
+    if program[0] == "explain":
+        from onescan.explain.command import explain_command
+
+        return explain_command(program[1:], _run)
     onescan.install(strict=options.strict, check=options.check)
     if options.report:
         atexit.register(_print_report)  # after the program's own exit handlers
@@ -79,10 +86,11 @@ def _parse(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
     options = parser.parse_args(arguments[:ours])
     program = arguments[ours:]
     if not program or program == ["-m"]:
-        parser.error("say what to run: demo, script.py or -m module")
-    if program[0] == "demo" and ours:
-        parser.error(f"{' '.join(arguments[:ours])} goes with a program, not with demo")
-    if program[0] not in ("demo", "-m") and not os.path.isfile(program[0]):
+        parser.error("say what to run: demo, explain, script.py or -m module")
+    if program[0] in COMMANDS and ours:
+        given, name = " ".join(arguments[:ours]), program[0]
+        parser.error(f"{given} goes with a program, not with {name}")
+    if program[0] not in (*COMMANDS, "-m") and not os.path.isfile(program[0]):
         parser.error(f"there is no file {program[0]}")
     return options, program
 

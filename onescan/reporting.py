@@ -1,9 +1,10 @@
 """`onescan.report()`: what became of every loop that was lowered, and why.
 
 The hook records each loop as a `Row` of plain values, so that nothing of the
-user's program is kept alive.  Identical loops share a row and are counted, and
-beyond `CAPACITY` rows the oldest are forgotten, so memory stays bounded however
-long a program runs.  A `Report` is a snapshot: it does not change afterwards.
+user's program is kept alive but the last few loops, to be explained.  Identical
+loops share a row and are counted, and beyond `CAPACITY` rows the oldest are
+forgotten, so memory stays bounded however long a program runs.  A `Report` is a
+snapshot: it does not change afterwards.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import os
 import threading
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich import box
 from rich.console import Console, ConsoleOptions
@@ -22,10 +23,15 @@ from rich.table import Table
 from rich.text import Text
 
 from onescan import compat
+from onescan.errors import ScanValueError
 from onescan.loop import Loop, nbytes
 from onescan.pipeline import Left, Native
 
+if TYPE_CHECKING:
+    from onescan.explain import Explanation
+
 CAPACITY = 4096
+EXPLAINED = 32  # loops whose program is kept, to be explained
 TABLE_WIDTH = 68  # columns below which a table is unreadable
 EMPTY = "onescan has not lowered a loop yet: call onescan.scan, or onescan.install()."
 
@@ -47,6 +53,19 @@ class Row:
     seconds: float = 0.0  # our own work, all lowerings together
     count: int = 1  # how many times it was lowered
 
+    def explain(self) -> Explanation:
+        """Its shapes, how it runs and its source, as `onescan.explain` shows them."""
+        from onescan.explain import explain_loop  # which stands above this file
+
+        loop = _loops.get(_identity(self))
+        if loop is None:
+            raise ScanValueError(
+                f"onescan.report: {self.name} ({self.source}) can no longer be "
+                f"explained: only the last {EXPLAINED} loops are kept until "
+                "clear_report(). Call onescan.explain with its function and arguments."
+            )
+        return explain_loop(loop)
+
 
 @dataclass(frozen=True)
 class Report:
@@ -54,6 +73,12 @@ class Report:
 
     rows: tuple[Row, ...]
     forgotten: int = 0  # older rows that are no longer kept
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, i: int) -> Row:
+        return self.rows[i]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, dicts, numbers and strings, ready for `json.dumps`."""
@@ -116,6 +141,7 @@ class Report:
 
 
 _rows: dict[Row, Row] = {}  # what identifies a loop: the row that counts it
+_loops: dict[Row, Loop] = {}  # the last ones, by the same key
 _forgotten = 0
 _lock = threading.Lock()
 
@@ -137,6 +163,10 @@ def record(loop: Loop, outcome: Native | Left, seconds: float) -> bool:
         notes=outcome.notes,
     )
     with _lock:
+        _loops.pop(row, None)
+        _loops[row] = loop
+        while len(_loops) > EXPLAINED:
+            del _loops[next(iter(_loops))]
         known = _rows.get(row)
         if known is not None:
             total = known.seconds + seconds
@@ -160,6 +190,8 @@ def report() -> Report:
     >>> carry, ys = onescan.scan(lambda c, x: (c + x, c), 0.0, jnp.ones(3))
     >>> [row.length for row in onescan.report().rows]
     [3]
+    >>> onescan.report()[0].explain().count
+    '3 steps'
     """
     with _lock:
         return Report(tuple(_rows.values()), _forgotten)
@@ -170,7 +202,13 @@ def clear_report() -> None:
     global _forgotten
     with _lock:
         _rows.clear()
+        _loops.clear()
         _forgotten = 0
+
+
+def _identity(row: Row) -> Row:
+    """What a row is counted under."""
+    return replace(row, seconds=0.0, count=1)
 
 
 def _bytes(avals: list[Any], times: Any = 1) -> int | str:

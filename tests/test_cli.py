@@ -117,9 +117,9 @@ def test_check_runs(folder):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "say what to run: demo, script.py or -m module"),
-        (["-m"], "say what to run: demo, script.py or -m module"),
-        (["--report"], "say what to run: demo, script.py or -m module"),
+        ([], "say what to run: demo, explain, script.py or -m module"),
+        (["-m"], "say what to run: demo, explain, script.py or -m module"),
+        (["--report"], "say what to run: demo, explain, script.py or -m module"),
         (["--fast", "script.py"], "unrecognized arguments: --fast"),
         (["nowhere.py"], "there is no file nowhere.py"),
         (["--strict", "demo"], "--strict goes with a program, not with demo"),

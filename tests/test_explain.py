@@ -1,5 +1,6 @@
 """`onescan.explain`: the values and shapes it shows are those of the loop."""
 
+import html
 import json
 import sys
 from dataclasses import dataclass
@@ -49,11 +50,22 @@ xs, as stacked  int32[3]
 x, in the body  int32[]
 y, in the body  int32[]
 ys, as stacked  int32[3]
-returns         (6, [3, 4, 5])"""
+returns         (6, [3, 4, 5])
+
+How it runs
+"""
+SOURCE = f"""
+add (test_explain.py)
+       {LINE} def add(total, number):
+K 100% {LINE + 1}     return total + number, number + 2
+"""
 
 
 def test_three_numbers():
-    assert str(onescan.explain(add, 0, [1, 2, 3])) == THREE
+    text = str(onescan.explain(add, 0, [1, 2, 3]))
+    assert text.startswith(THREE)
+    assert SOURCE in text
+    assert repr(onescan.explain(add, 0, [1, 2, 3])) == text
 
 
 def test_to_dict_is_json():
@@ -120,7 +132,7 @@ def test_weak_types_do_not_promote():
 def test_without_xs_and_without_ys():
     told = onescan.explain(lambda c, _: (2 * c, None), 1, length=3)
     assert [row["carry_out"] for row in told.to_dict()["steps"]] == [2, 4, 8]
-    assert str(told).endswith("returns         (8, None)")
+    assert "returns         (8, None)\n" in str(told)
 
 
 def test_zero_steps():
@@ -197,7 +209,7 @@ def test_in_a_terminal_and_a_notebook():
     terminal.print(told)
     assert "\x1b[1m" in terminal.file.getvalue()
     assert "{'<a>': 3}" in terminal.file.getvalue()
-    page = told._repr_html_()
+    page = html.unescape(told._repr_html_())  # the page is an attribute of a frame
     assert "{&#x27;&lt;a&gt;&#x27;: 3}" in page
     assert "<a>" not in page
 
@@ -216,6 +228,16 @@ def test_in_a_terminal_and_a_notebook():
 )
 def test_containers(tree, text):
     assert layout.show(tree, str) == text
+
+
+def test_cells_of_large_trees_are_by_path():
+    tree = Pair({"one": jnp.arange(9), "two": jnp.zeros(2)}, jnp.float32(1))
+    assert layout.cell(tree) == (
+        ".left['one'] int32[9] 0 to 8, mean 4.0\n.left['two'] [0.0, 0.0]\n.right 1.0"
+    )
+    many = {str(i): jnp.arange(9) for i in range(8)}
+    assert layout.cell(many).endswith("['5'] int32[9] 0 to 8, mean 4.0\nand 2 more")
+    assert layout.cell((jnp.int32(1), jnp.int32(2))) == "(1, 2)"
 
 
 def test_long_containers_are_indented():
@@ -238,11 +260,11 @@ def test_long_containers_are_indented():
         (jnp.array(True), "True"),
         (jnp.arange(3), "[0, 1, 2]"),
         (jnp.eye(2), "[[1.0, 0.0], [0.0, 1.0]]"),
-        (jnp.arange(9), "int32[9] 0 to 8"),
+        (jnp.arange(9), "int32[9] 0 to 8, mean 4.0"),
         (jnp.ones((3, 4)), "float32[3,4] all 1.0"),
         (jnp.arange(10) > 3, "bool[10] 6 of 10 true"),
         (jnp.full(9, jnp.nan).at[0].set(1), "float32[9] 8 of 9 not finite"),
-        (jnp.arange(9) * 1j, "complex64[9] magnitude 0.0 to 8.0"),
+        (jnp.arange(9) * 1j, "complex64[9] magnitude 0.0 to 8.0, mean 4.0"),
         (jnp.zeros((0, 4)), "[]"),
     ],
 )

@@ -8,12 +8,12 @@ trade them for time: keep the carry now and then, and run the steps in between a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, log2, prod, sqrt
+from math import ceil, log2, sqrt
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import Literal, Var, jaxpr_as_fun
+from jax.extend.core import Literal, jaxpr_as_fun
 
 from onescan import compat
 from onescan.loop import Loop, nbytes
@@ -88,6 +88,8 @@ def _choices(length: int, carry: int, residuals: int) -> list[Choice]:
 
 def _residuals(loop: Loop) -> tuple[int, str | None]:
     """Bytes that a gradient keeps of all steps, or why there is none."""
+    if loop.differentiated:
+        return 0, "this loop is itself a part of one"
     types = [
         *loop.const_avals,
         *loop.carry_avals,
@@ -125,8 +127,8 @@ def _residuals(loop: Loop) -> tuple[int, str | None]:
     return _held(made - {*jaxpr.invars, *jaxpr.constvars}), None
 
 
-def _held(values: set[Var]) -> int:
-    return sum(prod(v.aval.shape) * v.aval.dtype.itemsize for v in values)
+def _held(values: set[Any]) -> int:
+    return _bytes([v.aval for v in values])
 
 
 def _bytes(avals: list[Any], times: int = 1) -> int:

@@ -38,7 +38,7 @@ PLACES: dict[Place, Told] = {
     "kernel": Told("K", "in the kernel", "in every step, in one native kernel"),
     "xla": Told("X", "in XLA", "in every step, in the loop that XLA runs"),
     "after": Told(
-        "E", "batched after", "no step waits for it: all at once, at the end"
+        "E", "batched after", "no step waits for it: all steps at once, after"
     ),
     "nowhere": Told("-", "no work", "its result is there already"),
 }

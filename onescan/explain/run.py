@@ -185,7 +185,7 @@ def laid_out(plan: Plan, kernel: Any) -> str:
 def lanes_of(loop: Loop) -> list[int]:
     """The sizes of the axes along which a loop's carry is independent of itself."""
     first, second = loop.num_consts, loop.num_consts + loop.num_carry
-    carry = loop.body.jaxpr.invars[first:second]
+    carry: list[Any] = loop.body.jaxpr.invars[first:second]
     held = ([(v, axis[v]) for v in carry if v in axis] for axis in lane_axes(loop))
     return [v.aval.shape[dims[0]] for (v, dims), *_ in filter(None, held)]
 
@@ -202,7 +202,7 @@ def _on_cpu(plan: Plan) -> str:
 
 
 def _is_of_numbers(loop: Loop) -> bool:
-    atoms = [v for eqn in loop.body.jaxpr.eqns for v in eqn.outvars]
+    atoms: list[Any] = [v for eqn in loop.body.jaxpr.eqns for v in eqn.outvars]
     return all(prod(v.aval.shape) == 1 for v in atoms)
 
 

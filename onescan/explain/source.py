@@ -106,7 +106,9 @@ def _function(span: Span, marks: dict[int, dict[Place, float]]) -> Function:
     order = list(PLACES)
     for number, text in enumerate(_dedented(texts), span.first):
         found = marks.get(number, {})
-        told = {p: s for p, s in found.items() if p != "nowhere" or len(found) == 1}
+        told: dict[Place, float] = {
+            p: s for p, s in found.items() if p != "nowhere" or len(found) == 1
+        }
         shares = sorted(told.items(), key=lambda m: order.index(m[0]))
         lines.append(Line(number, text, tuple(shares)))
     return Function(span.name, span.file, tuple(lines))

@@ -49,8 +49,14 @@ class Explanation:
 
     @property
     def title(self) -> str:
+        return f"{self.name} ({self.place}), {self.about}"
+
+    @property
+    def about(self) -> str:
+        """How many steps, in which order, and for what."""
         order = ", last to first" if self.reverse else ""
-        return f"{self.name} ({self.place}), {self.count}{order}"
+        gradient = self.loop is not None and self.loop.differentiated
+        return f"{self.count}{order}{', made by JAX for a gradient' * gradient}"
 
     @property
     def place(self) -> str:

@@ -26,12 +26,11 @@ NO_LOOP = "<p>JAX makes no loop of this call, so there is nothing to run.</p>"
 def page(told: Explanation) -> str:
     """The whole page."""
     has_loop = told.loop is not None
-    order = ", last to first" if told.reverse else ""
     return Template(_file("loop.html")).substitute(
         title=escape(told.title),
         name=escape(told.name),
         place=escape(told.place),
-        count=escape(told.count + order),
+        about=escape(told.about),
         badges=_badges(told) if has_loop else "",
         style=_file("loop.css"),
         script=_file("loop.js"),

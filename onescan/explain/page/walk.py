@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from onescan.explain.steps import Step
     from onescan.explain.view import Explanation
 
+SHORT = 12  # columns that never break
 WIDE = 28  # columns up to which a tree stands on one line
 MEANING = (
     "Each step calls {call}. What it returns first is the carry of the next step; what "
@@ -94,7 +95,8 @@ def _cell(kind: str, value: Any, leaf: Any) -> Html:
     flat = show(value, leaf, width=10_000)
     leaves = jax.tree.leaves(value)
     if len(flat) <= WIDE or len(leaves) < 2:
-        return tag("td", tag("span", flat), class_=kind)
+        name = "short" if len(flat) <= SHORT else None
+        return tag("td", tag("span", flat, class_=name), class_=kind)
     paths = [path for path, _ in by_path(value)]
     lines = [
         tag("span", tag("i", path), " ", leaf(found), class_="leaf")
