@@ -138,6 +138,8 @@ class BlockEmitter(Meeting):
                 ),
             )
 
+        if 0 in shape:
+            return
         if self.apart or prod(outer) > 1 or self.is_private(target.memory):
             self.nest(outer, lanes, visit)
             return
@@ -260,6 +262,8 @@ class BlockEmitter(Meeting):
         No target is read by any of the values.
         """
         shape = pairs[0][0].shape
+        if 0 in shape:
+            return
 
         def visit(index: tuple[Index, ...]) -> None:
             values = {id(source): source.at(index) for _, source in pairs}

@@ -51,7 +51,15 @@ class Axes:
 def reshape_groups(
     before: Sequence[int], after: Sequence[int]
 ) -> list[tuple[list[int], list[int]]]:
-    """Runs of dimensions with equal products: reshape acts within each run."""
+    """Runs of dimensions with equal products: reshape acts within each run.
+
+    >>> reshape_groups((6, 4), (2, 3, 4))
+    [([0], [0, 1]), ([1], [2])]
+    >>> reshape_groups((3, 0), (0,))  # an array with no elements is one run
+    [([0, 1], [0])]
+    """
+    if 0 in before or 0 in after:
+        return [(list(range(len(before))), list(range(len(after))))]
     groups: list[tuple[list[int], list[int]]] = []
     i = j = 0
     while i < len(before) or j < len(after):

@@ -26,9 +26,9 @@ from onescan.primitives import CUMULATIVE, ELEMENTWISE, IDENTITIES, REDUCTIONS
 def lane_axes(loop: Loop) -> list[dict[Any, tuple[int, ...]]]:
     """The lane axes of a loop, each as the dimensions that lie along it.
 
-    Axes of size 1 are left out. A value may have two dimensions along one axis
-    (an outer sum of a vector with itself, before its diagonal is taken); such an
-    axis is no lane axis.
+    Axes of size 1 are left out, and those of values with no elements. A value may
+    have two dimensions along one axis (an outer sum of a vector with itself, before
+    its diagonal is taken); such an axis is no lane axis.
     """
     axes = Axes()
     jaxpr = loop.body.jaxpr
@@ -41,16 +41,14 @@ def lane_axes(loop: Loop) -> list[dict[Any, tuple[int, ...]]]:
         root = axes.find((var, dim))
         if var.aval.shape[dim] > 1:
             found[root][var].append(dim)
+    struck = {axes.find(node) for node in axes.struck}
     return [
         {var: tuple(dims) for var, dims in members.items()}
         for root, members in found.items()
-        if not _is_struck(axes, root)
+        if root not in struck
         and all(len(dims) == 1 for dims in members.values())
+        and any(0 not in var.aval.shape for var in members)
     ]
-
-
-def _is_struck(axes: Axes, root: Node) -> bool:
-    return any(axes.find(node) == root for node in axes.struck)
 
 
 def _visit(jaxpr: Jaxpr, axes: Axes) -> None:
