@@ -2,25 +2,44 @@
 
 from pathlib import Path
 
-from onescan import compat, hook
-from onescan import layers as layers
-from onescan.api import scan as scan
-from onescan.errors import CheckError as CheckError
-from onescan.errors import EngineError as EngineError
-from onescan.errors import EngineWarning as EngineWarning
-from onescan.errors import ScanError as ScanError
-from onescan.errors import ScanTypeError as ScanTypeError
-from onescan.errors import ScanValueError as ScanValueError
-from onescan.explain import explain as explain
-from onescan.reporting import clear_report as clear_report
-from onescan.reporting import report as report
-from onescan.switches import engine as engine
-from onescan.switches import install as install
-from onescan.switches import is_installed as is_installed
-from onescan.switches import options as options
-from onescan.switches import uninstall as uninstall
+from onescan import compat, hook, layers
+from onescan.api import scan
+from onescan.errors import (
+    CheckError,
+    EngineError,
+    EngineWarning,
+    ScanError,
+    ScanTypeError,
+    ScanValueError,
+)
+from onescan.explain import explain
+from onescan.reporting import clear_report, report
+from onescan.switches import engine, install, is_installed, options, uninstall
 
 __version__ = "0.1.0"
+__all__ = [
+    "CheckError",
+    "EngineError",
+    "EngineWarning",
+    "ScanError",
+    "ScanTypeError",
+    "ScanValueError",
+    "clear_report",
+    "engine",
+    "explain",
+    "install",
+    "is_installed",
+    "layers",
+    "options",
+    "report",
+    "scan",
+    "uninstall",
+]
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]
+
 
 compat.hide_frames(Path(__file__).parent)
 hook.register()

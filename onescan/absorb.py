@@ -23,9 +23,9 @@ from jax.extend.core import JaxprEqn, Var
 
 from onescan import compat, program
 from onescan.loop import Loop, nbytes
+from onescan.outcome import Native
 from onescan.passes.split import parts_of, rebuilt
 from onescan.passes.worth import FILLS_A_VECTOR
-from onescan.pipeline import Native
 
 #: operations that cost less than writing and reading their result
 LIGHT: dict[str, Callable[..., Any]] = {

@@ -25,7 +25,7 @@ from jax.interpreters import mlir
 from onescan import compat, switches
 from onescan.errors import CheckError
 from onescan.loop import Loop
-from onescan.pipeline import Native
+from onescan.outcome import Native
 from onescan.rounding import perturbed_runs
 
 SLACK = 64  # times what rounding was seen to do; and as many units in the last place

@@ -23,8 +23,9 @@ from onescan import compat, reporting, switches
 from onescan.absorb import absorbed
 from onescan.check import lower_both
 from onescan.errors import EngineError, EngineWarning
+from onescan.llvm import compile_loop
 from onescan.loop import Loop
-from onescan.pipeline import Left, Native, compile_loop
+from onescan.outcome import Left, Native
 from onescan.plan.work import equations
 
 #: the types that JAX has only where they are enabled

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from math import prod
 from typing import Any
@@ -26,6 +26,7 @@ from onescan.emit.matrix import build as build_matrix
 from onescan.emit.stripes import build as build_stripes
 from onescan.emit.support import require_supported
 from onescan.loop import LeaveToXla, Loop, nbytes
+from onescan.outcome import Left, Native, Seen
 from onescan.passes import (
     PARALLEL_PASSES,
     PASSES,
@@ -52,32 +53,6 @@ from onescan.runtime.moved import Orders, moved
 from onescan.runtime.permission import may_use_tiles
 from onescan.surround import Engine, Lower, chunk_of, results_of, stock, surrounded
 from onescan.views import views
-
-#: an ordered set of notes
-Seen = dict[str, None]
-
-
-@dataclass(frozen=True)
-class Native:
-    """A loop compiled by us: `lower(ctx, *args)` puts the call into the program."""
-
-    lower: Callable[..., Sequence[Any]]
-    passes: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()  # what they did
-    seen: Seen = field(default_factory=dict)  # what `lower` found, as notes
-
-
-@dataclass(frozen=True)
-class Left:
-    """A loop left to XLA, and the reason in one sentence.
-
-    `lower`, where there is one, gives XLA what the passes made of it.
-    """
-
-    reason: str
-    passes: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    lower: Callable[..., Sequence[Any]] | None = None
 
 
 def compile_loop(loop: Loop, platform: str) -> Native | Left:

@@ -25,7 +25,7 @@ from rich.text import Text
 from onescan import compat
 from onescan.errors import ScanValueError
 from onescan.loop import Loop, nbytes
-from onescan.pipeline import Left, Native
+from onescan.outcome import Left, Native
 
 if TYPE_CHECKING:
     from onescan.explain import Explanation

@@ -56,9 +56,10 @@ def host_features() -> str:
 @functools.cache
 def _processor() -> tuple[str, str]:
     features = binding.get_host_cpu_features()
-    # LLVM keeps to 256-bit vectors on most processors with AVX-512, for the sake of
-    # programs that use few of them.  A whole loop of vector code is not such a program.
-    features["prefer-256-bit"] = False
+    if triple().startswith("x86_64"):
+        # LLVM keeps to 256-bit vectors on most processors with AVX-512, for the sake of
+        # programs that use few of them.  A loop of vector code is not such a program.
+        features["prefer-256-bit"] = False
     return binding.get_host_cpu_name(), features.flatten()
 
 
