@@ -73,7 +73,7 @@ OPS: dict[str, Op] = {
     "mul": Op(lax.mul, 2, NUMBERS),
     "ne": Op(lax.ne, 2, ALL),
     "neg": Op(lax.neg, 1, NUMBERS),
-    "nextafter": Op(lax.nextafter, 2, FLOATS[2:]),
+    "nextafter": Op(lax.nextafter, 2, FLOATS),
     "not": Op(lax.bitwise_not, 1, (*INTS, "bool")),
     "or": Op(lax.bitwise_or, 2, (*INTS, "bool")),
     "population_count": Op(lax.population_count, 1, INTS),
@@ -190,6 +190,6 @@ OPS: dict[str, Op] = {
         f"reduce_precision_{e}_{m}": Op(
             lambda x, e=e, m=m: lax.reduce_precision(x, e, m), 1, FLOATS
         )
-        for e, m in ((5, 10), (8, 7), (8, 23))
+        for e, m in ((5, 10), (8, 7), (8, 23), (4, 3), (11, 30))
     },
 }

@@ -22,7 +22,7 @@ ELEMENTS: dict[Any, ir.Type] = {
     np.float64: ir.DoubleType(),
     np.uint16: ir.IntType(16),
 }
-BINARY = ("atan2", "pow", "nextafter")
+BINARY = ("atan2", "pow")
 FLUSH_AND_ZERO = 0x9FC0  # the control word XLA runs its kernels under
 
 

@@ -38,7 +38,9 @@ from math_references import (
 from onescan.emit.math import FUNCTIONS, const
 
 LIMIT = 2.0
-MEASURED = sorted(set(FUNCTIONS) - {"nextafter"})
+MEASURED = sorted(FUNCTIONS)
+#: functions that read subnormal numbers on every processor, as XLA's do
+READ_AS_THEY_ARE = {("lgamma", SINGLE), ("pow", SINGLE), ("pow", DOUBLE)}
 on_x86 = pytest.mark.skipif(
     platform.machine() != "x86_64", reason="sets a control word of x86"
 )
@@ -97,8 +99,6 @@ def test_edges_are_those_of_xla(name: str, dtype: Any):
     with jax.enable_x64(True):
         want = np.asarray(jax.jit(getattr(jax.lax, name))(*inputs))
     got = compiled(name, dtype, dtype, 8)(*inputs)
-    if name == "nextafter":
-        np.testing.assert_array_equal(got, want, strict=True)
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
     zero = want == 0
     np.testing.assert_array_equal(np.signbit(got[zero]), np.signbit(want[zero]))
@@ -108,13 +108,6 @@ def test_edges_are_those_of_xla(name: str, dtype: Any):
 def test_digamma_of_zero_is_minus_infinity(dtype: Any):
     zeros = np.array([0.0, -0.0], dtype)
     assert np.all(compiled("digamma", dtype, dtype, 8)(zeros) == -math.inf)
-
-
-@pytest.mark.parametrize("dtype", [SINGLE, DOUBLE])
-def test_nextafter(dtype: Any):
-    inputs = arguments("nextafter", dtype, 3000)
-    got = compiled("nextafter", dtype, dtype, 8)(*inputs)
-    np.testing.assert_array_equal(got, np.nextafter(*inputs), strict=True)
 
 
 @pytest.mark.parametrize("dtype", [SINGLE, DOUBLE])
@@ -193,7 +186,8 @@ def test_flushing_subnormal_numbers_changes_nothing_else(name: str, dtype: Any):
     def flush(x: np.ndarray) -> np.ndarray:
         return np.where(np.abs(x) < tiny, x * 0, x)
 
-    want = compiled(name, dtype, dtype, 8)(*map(flush, inputs))
+    read = inputs if (name, dtype) in READ_AS_THEY_ARE else map(flush, inputs)
+    want = compiled(name, dtype, dtype, 8)(*read)
     got = compiled(name, dtype, dtype, 8, flush=True)(*inputs)
     np.testing.assert_allclose(flush(got), flush(want), 4 * np.finfo(dtype).eps, 0)
 
@@ -322,7 +316,7 @@ def test_plain_x86_calls_nothing_outside(name: str, dtype: Any, width: int):
 def test_functions_cover_the_primitives():
     names = "exp exp2 expm1 log log1p logistic tanh sin cos tan asin acos atan atan2 "
     names += "sinh cosh asinh acosh atanh sqrt rsqrt cbrt pow erf erfc erf_inv lgamma "
-    names += "digamma nextafter log2"
+    names += "digamma log2"
     assert set(FUNCTIONS) == set(names.split())
 
 

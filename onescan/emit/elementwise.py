@@ -14,6 +14,7 @@ import numpy as np
 from jax import lax
 from llvmlite import ir
 
+from onescan.emit import bits
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index
 from onescan.emit.convert import convert, intrinsic, like, rounded, suffix
@@ -181,9 +182,10 @@ def _sign(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     (x,) = xs
     zero, one = like(x, 0), like(x, 1)
     if ty.is_float(_dtype(eqn)):
-        unit = intrinsic(b, "llvm.copysign", one, x)
-        keep = b.fcmp_unordered("==", x, zero)  # zeros keep their sign, NaN stays
-        return b.select(keep, x, unit)
+        # zeros keep their sign, and so does what the processor reads as zero; NaN stays
+        size = b.select(b.fcmp_ordered("==", x, zero), zero, one)
+        signed = intrinsic(b, "llvm.copysign", size, x)
+        return b.select(b.fcmp_unordered("uno", x, x), x, signed)
     if ty.is_signed(_dtype(eqn)):
         unit = b.select(b.icmp_signed("<", x, zero), like(x, -1), one)
     else:
@@ -295,14 +297,6 @@ def _bitcast(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     return ty.from_memory(b, raw if raw.type == kind else b.bitcast(raw, kind), new)
 
 
-def _reduce_precision(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
-    target = {(5, 10): ty.FLOAT16, (8, 7): ty.BFLOAT16, (8, 23): np.dtype(np.float32)}[
-        eqn.params["exponent_bits"], eqn.params["mantissa_bits"]
-    ]
-    narrow = convert(b, xs[0], _dtype(eqn), target)
-    return convert(b, narrow, target, _dtype(eqn))
-
-
 def _is_finite(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     size = intrinsic(b, "llvm.fabs", xs[0])
     return b.fcmp_ordered("<", size, like(size, float("inf")))
@@ -355,13 +349,14 @@ OPS: dict[str, Op] = {
     "mul": _arithmetic("fmul", "mul"),
     "ne": _comparison("!="),
     "neg": _neg,
+    "nextafter": bits.nextafter,
     "not": _not,
     "one_minus_square": _one_minus_square,
     "or": _bits("or_"),
     "polynomial": _polynomial,
     "population_count": _population_count,
     "pow": _pow,
-    "reduce_precision": _reduce_precision,
+    "reduce_precision": bits.reduce_precision,
     "rem": _rem,
     "round": _round,
     "select_n": _select_n,

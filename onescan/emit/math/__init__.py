@@ -16,7 +16,7 @@ from onescan.emit.math.gamma import digamma, lgamma
 from onescan.emit.math.hyperbolic import acosh, asinh, atanh, cosh, sinh, tanh
 from onescan.emit.math.logarithm import log, log1p, log2
 from onescan.emit.math.power import pow
-from onescan.emit.math.roots import cbrt, nextafter, rsqrt, sqrt
+from onescan.emit.math.roots import cbrt, rsqrt, sqrt
 from onescan.emit.math.trigonometric import cos, sin, tan
 from onescan.emit.math.types import const
 
@@ -28,7 +28,7 @@ FUNCTIONS: dict[str, Callable[..., ir.Value]] = {
         *(tanh, sinh, cosh, asinh, acosh, atanh),
         *(sin, cos, tan),
         *(asin, acos, atan, atan2),
-        *(sqrt, rsqrt, cbrt, pow, nextafter),
+        *(sqrt, rsqrt, cbrt, pow),
         *(erf, erfc, erf_inv, lgamma, digamma),
     )
 }

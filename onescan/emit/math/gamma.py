@@ -25,6 +25,7 @@ from onescan.emit.math.coefficients import (
 )
 from onescan.emit.math.logarithm import log_positive
 from onescan.emit.math.power import log_pair
+from onescan.emit.math.scaling import widened
 from onescan.emit.math.trigonometric import sin_cos, tan_pair
 from onescan.emit.math.types import (
     DOUBLE,
@@ -55,7 +56,8 @@ def _log(x: Lane, bits: int) -> tuple[Lane, Lane]:
 @elementary
 def lgamma(x: Lane) -> Lane:
     bits = x.format.bits
-    result = _lgamma(x.to(ir.DoubleType()), bits).to(x.element)
+    wide = x if bits == 64 else widened(x)
+    result = _lgamma(wide, bits).to(x.element)
     return select(x.abs().equals(math.inf), math.inf, result)
 
 

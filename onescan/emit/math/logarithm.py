@@ -59,6 +59,14 @@ def normalise(x: Lane) -> tuple[Lane, Lane]:
     return scaled, select(subnormal, x.like(-shift), 0.0)
 
 
+def normalise_exactly(x: Lane) -> tuple[Lane, Lane]:
+    """The same for every x >= 0, also on a processor that reads subnormals as zero."""
+    bits = x.bits()
+    subnormal = bits < 1 << x.format.mantissa
+    scaled = select(subnormal, (bits | x.format.one).as_float(x) - 1.0, x)
+    return scaled, select(subnormal, x.like(float(1 - x.format.bias)), 0.0)
+
+
 def decompose(scaled: Lane, shift: Lane | float) -> tuple[Lane, Lane]:
     """e as a float, and f = m - 1, for a normalised number."""
     biased, m = split_exponent(scaled)

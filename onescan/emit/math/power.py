@@ -18,7 +18,14 @@ from onescan.emit.math.coefficients import (
     LOG_FOR_SINGLE,
 )
 from onescan.emit.math.exponential import exp_sum, power_of_two, reduce_exp
-from onescan.emit.math.logarithm import decompose, log_edges, log_normal, normalise
+from onescan.emit.math.logarithm import (
+    decompose,
+    log_edges,
+    log_normal,
+    normalise,
+    normalise_exactly,
+)
+from onescan.emit.math.scaling import widened
 from onescan.emit.math.types import (
     DOUBLE,
     Lane,
@@ -76,11 +83,19 @@ def _is_integer(x: Lane) -> Lane:
     return (x >= big) | ((x + big) - big).equals(x)
 
 
+def _not_subnormal(y: Lane) -> Lane:
+    """An exponent as close to zero as it may be: a processor may read y as zero."""
+    bits = y.abs().bits()
+    subnormal = (bits < 1 << y.format.mantissa) & (bits > 0)
+    return select(subnormal, y.like(y.format.tiny).with_sign_of(y), y)
+
+
 @elementary
 def pow(x: Lane, y: Lane) -> Lane:
     size = x.abs()
+    y = _not_subnormal(y)
     if x.format is DOUBLE:
-        scaled, shift = normalise(size)
+        scaled, shift = normalise_exactly(size)
         log, log_low = _log_pair(scaled, shift)
         log = log_edges(size, scaled, log)
         product, low = two_product(y, log)
@@ -88,7 +103,7 @@ def pow(x: Lane, y: Lane) -> Lane:
         low = select(product.abs() < 2000.0, fma(y, log_low, low), 0.0)
     else:
         # As float64 every float32 is a normal number.
-        scaled = size.to(ir.DoubleType())
+        scaled = widened(size)
         log = log_normal(scaled, 0.0, LOG_FOR_SINGLE[64])
         log = log_edges(scaled, scaled, log)
         product, low = y.to(ir.DoubleType()) * log, None
@@ -103,8 +118,7 @@ def pow(x: Lane, y: Lane) -> Lane:
     odd = integer & ~_is_integer(exponent * 0.5)
     negative = x.bits() < 0
     result = select(negative & odd, -result, result)
-    # Doubled, because LLVM would test x itself by its bits: see `normalise`.
-    nonzero = (scaled + scaled) > 0.0
+    nonzero = scaled > 0.0
     root_of_negative = negative & ~integer & nonzero & (size < math.inf)
     result = select(root_of_negative, math.nan, result)
     return select(x.equals(1.0) | y.equals(0.0), 1.0, result)

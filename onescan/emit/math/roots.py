@@ -1,4 +1,4 @@
-"""sqrt, rsqrt, cbrt and nextafter."""
+"""sqrt, rsqrt and cbrt."""
 
 from __future__ import annotations
 
@@ -57,19 +57,5 @@ def cbrt(x: Lane) -> Lane:
     mantissa = x.format.mantissa
     scale = ((shifted.bits() << mantissa) + x.format.one).as_float(x)
     usual = (size < math.inf) & (scaled > 0.0)
-    return select(usual, (root * scale).with_sign_of(x), x)
-
-
-@elementary
-def nextafter(x: Lane, y: Lane) -> Lane:
-    """In integers, so that it moves between subnormal numbers everywhere."""
-    sign = 1 << (x.format.bits - 1)
-    a, b = x.bits(), y.bits()
-    a_size, b_size = a & (sign - 1), b & (sign - 1)
-    different_sign = (a ^ b) < 0
-    shrink = different_sign | (a_size > b_size)
-    step = select(shrink, a.like(-1), 1)
-    moved = select(a_size.equals(0), (b & -sign) | 1, a + step)
-    equal = a.equals(b) | (a_size | b_size).equals(0)
-    result = select(equal, b, moved).as_float(x)
-    return select(x.is_nan() | y.is_nan(), math.nan, result)
+    # What is left is zero, infinite or NaN, or read as zero by the processor.
+    return select(usual, (root * scale).with_sign_of(x), x + x)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from llvmlite import ir
+
 from onescan.emit.math import avx512, nvidia
 from onescan.emit.math.types import SINGLE, Lane, fma, select
 
@@ -19,6 +21,17 @@ def scale(y: Lane, n: Lane, subnormal: Lane, halved: bool = False) -> Lane:
     y = y * ((n << mantissa) + offset).as_float(y)
     last = 0.5 if halved else 1.0
     return y * select(subnormal, y.like(last * 2.0**-64), last * 4.0)
+
+
+def widened(x: Lane) -> Lane:
+    """A float32 as float64, exactly: a processor may read subnormals as zero."""
+    size = x.abs()
+    bits = size.bits()
+    subnormal = bits < 1 << x.format.mantissa
+    scaled = select(subnormal, (bits | x.format.one).as_float(x) - 1.0, size)
+    wide = scaled.to(ir.DoubleType())
+    wide = wide * select(subnormal, wide.like(x.format.tiny), 1.0)
+    return wide.with_sign_of(x.to(ir.DoubleType()))
 
 
 def quotient(x: Lane | float, y: Lane) -> Lane:

@@ -1,0 +1,1 @@
+"""Every primitive in every type, native loops against eager JAX, one by one."""
