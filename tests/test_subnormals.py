@@ -1,7 +1,7 @@
 """Numbers too small to be normal, and the neighbours of numbers.
 
-XLA's threads read such numbers as zero.  Where its functions do not, ours do not either;
-where they give something else altogether (pow, cbrt, atan2), ours give the right
+XLA's threads read such numbers as zero.  Where its functions do not, ours do not
+either; where they give something else altogether (pow, cbrt), ours give the right
 result, or that for zero.
 """
 

@@ -6,14 +6,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from conformance import inputs
 from engine_elementwise import OPS
 from engines import kernels_alone, run
 
 import onescan
+from conformance import inputs
 
 #: numbers of a step: registers of every width, and some that fill none
 WIDTH = 109
@@ -94,6 +93,3 @@ def _together(dtype: str, names: list[str], args: tuple[Any, ...]) -> Iterator[F
 
 def names() -> list[str]:
     return sorted(OPS)
-
-
-__all__ = ["Found", "compared", "measured", "names", "jax"]

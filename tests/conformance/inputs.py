@@ -85,8 +85,9 @@ def of_two(dtype: str, count: int = RANDOM) -> tuple[np.ndarray, np.ndarray]:
     if small:
         return x, y
     more = [random(dtype, count, seed) for seed in (1, 2)]
-    near = np.concatenate([more[0], random(dtype, count, 3)]), np.concatenate(
-        [more[1], np.resize(special(dtype), count)]
+    near = (
+        np.concatenate([more[0], random(dtype, count, 3)]),
+        np.concatenate([more[1], np.resize(special(dtype), count)]),
     )
     return np.concatenate([x, near[0]]), np.concatenate([y, near[1]])
 
