@@ -5,6 +5,7 @@ from programs import (
     inference,
     issues,
     lattices,
+    libraries,
     loops,
     markov,
     ppo,
@@ -16,6 +17,7 @@ from programs.program import Program
 FAMILIES = (
     ppo,
     training,
+    libraries,
     markov,
     inference,
     states,

@@ -65,7 +65,15 @@ def hmm(name: str):
         return model.filter(params, emissions).filtered_probs
 
     def em(params, emissions):
-        return model.fit_em(params, props, emissions, num_iters=3, verbose=False)
+        state = model.initialize_m_step_state(params, props)
+
+        def step(state, _):
+            params, m_state = state
+            statistics, likelihood = model.e_step(params, emissions)
+            batch = jax.tree.map(lambda x: x[None], statistics)
+            return model.m_step(params, props, batch, m_state), likelihood
+
+        return lax.scan(step, (params, state), None, length=5)[1]
 
     chosen = {"filter": filtered, "grad": jax.grad(likelihood), "em": em}
     return chosen[name], (params, emissions)
@@ -103,7 +111,7 @@ PROGRAMS = [
     Program("hmm/viterbi", _plain(viterbi)),
     Program("dynamax/hmm filter", lambda: hmm("filter"), needs=("dynamax",)),
     Program("dynamax/hmm grad", lambda: hmm("grad"), needs=("dynamax",)),
-    # run by Python, so it is not compiled as one program
+    Program("dynamax/hmm em", lambda: hmm("em"), needs=("dynamax",)),
     Program("dynamax/lgssm smoother", lgssm, needs=("dynamax",), tolerance=1e-2),
     Program("dynamax/lgssm grad", lgssm_grad, needs=("dynamax",), tolerance=1e-2),
 ]
