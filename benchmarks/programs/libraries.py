@@ -62,7 +62,8 @@ def nnx_lstm():
     graph, params, rest = nnx.split(model, nnx.Param, ...)
 
     def loss(params: Any, rest: Any, x: jax.Array) -> jax.Array:
-        return jnp.mean(nnx.merge(graph, params, rest)(x) ** 2)
+        start = jnp.zeros((len(x), 64)), jnp.zeros((len(x), 64))
+        return jnp.mean(nnx.merge(graph, params, rest)(x, initial_carry=start) ** 2)
 
     x, _ = sequences(16, 100, 8)
     return jax.value_and_grad(loss), (params, rest, x)
