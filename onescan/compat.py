@@ -9,6 +9,7 @@ import importlib
 import linecache
 import re
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,6 +37,7 @@ except ImportError:
 
 MARK = "onescan"
 INNER = "inner"
+SETTING = "onescan_"  # and the name of the setting: of a region in a traced function
 
 Rule = Callable[..., Sequence[Any]]
 stock_rule: Rule = _mlir._lowerings[scan_p].rule
@@ -97,8 +99,33 @@ def unmarked() -> Any:
 
 def mark_of(ctx: Any) -> str | None:
     """The mark of the scan being lowered, if it is one of ours."""
-    metadata = getattr(ctx.jaxpr_eqn_ctx, "xla_metadata", None) or {}
-    return metadata.get(MARK)
+    return _metadata(ctx).get(MARK)
+
+
+def traced_in_region(settings: dict[str, str]) -> AbstractContextManager[Any]:
+    """A context in which every scan is marked with settings, inside a trace.
+
+    Outside of one nothing is marked: what is traced later is another region's.
+    """
+    if _core.trace_state_clean():
+        return nullcontext()
+    return set_xla_metadata(**{SETTING + name: text for name, text in settings.items()})
+
+
+def region_of(ctx: Any) -> dict[str, str]:
+    """The settings that the scan being lowered is marked with."""
+    found = _metadata(ctx).items()
+    return {k.removeprefix(SETTING): v for k, v in found if k.startswith(SETTING)}
+
+
+def is_kept_from_us(eqn: Any) -> bool:
+    """Whether an equation is a loop that was traced in a region of stock JAX's."""
+    metadata = getattr(eqn.ctx, "xla_metadata", None) or {}
+    return eqn.primitive is scan_p and metadata.get(SETTING + "engine") == "xla"
+
+
+def _metadata(ctx: Any) -> dict[str, Any]:
+    return getattr(ctx.jaxpr_eqn_ctx, "xla_metadata", None) or {}
 
 
 def undo_point(ctx: Any) -> Callable[[], None]:

@@ -43,6 +43,11 @@ class Failed(Left):
 
 def lower_scan(ctx: Any, *args: Any, **params: Any) -> Sequence[Any]:
     """The lowering rule of JAX's scan primitive."""
+    with switches.region_of(ctx):
+        return _lower_scan(ctx, *args, **params)
+
+
+def _lower_scan(ctx: Any, *args: Any, **params: Any) -> Sequence[Any]:
     settings = switches.current()
     mark = compat.mark_of(ctx)
     inner = mark == compat.INNER  # made by a pass: no loop of the user's
@@ -114,6 +119,8 @@ def _outcome(ctx: Any, loop: Loop, args: Sequence[Any]) -> Native | Left:
     if loop.body.effects:
         effects = ", ".join(sorted(map(str, loop.body.effects)))
         return Left(f"the body has side effects ({effects})")
+    if any(map(compat.is_kept_from_us, equations(loop.body.jaxpr))):
+        return Left('a loop in its body is in a region of engine("xla")')
     if (devices := compat.num_devices(ctx)) > 1:
         return Left(f"the program is sharded over {devices} devices")
     if platform == "cpu" and (larger := absorbed(loop, args)) is not None:

@@ -1,18 +1,22 @@
 """The switches of a process or region: which loops are ours, and which engine.
 
 The value is part of JAX's own cache keys, so a function compiled under one
-setting is compiled again, not reused, under another.
+setting is compiled again, not reused, under another.  A region inside a function that
+is being traced also marks the loops traced in it, because JAX lowers them later, when
+the region is over.
 """
 
 from __future__ import annotations
 
+from ast import literal_eval
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
 
 import jax
 
+from onescan import compat
 from onescan.errors import ScanValueError
 
 Engine = Literal["auto", "xla", "native"]
@@ -32,20 +36,45 @@ class Settings:
 
 # Kept apart, so that install() inside a region is not undone by it.
 _process = jax.make_user_context(Settings())
-_region = jax.make_user_context(())  # ((field, value), ...)
+_region = jax.make_user_context(())  # of the user's: ((field, value), ...)
+_forced = jax.make_user_context(())  # of the engine's own work, over any region
 
 
 def current() -> Settings:
     """The settings in force here and now."""
-    return replace(_process.value, **dict(_region.value))
+    return replace(_process.value, **dict(_region.value) | dict(_forced.value))
 
 
 @contextmanager
 def using(**changes: Any) -> Iterator[None]:
-    """The settings of a region, for this thread."""
-    merged = dict(_region.value) | changes
-    with _region(tuple(sorted(merged.items()))):
+    """Settings for work of our own, whatever the user's regions say."""
+    with _forced(_merged(_forced.value, changes)):
         yield
+
+
+@contextmanager
+def region(**changes: Any) -> Iterator[None]:
+    """The settings of a region of the user's, and of the loops traced in it."""
+    texts = {name: str(value) for name, value in changes.items()}
+    with _region(_merged(_region.value, changes)), compat.traced_in_region(texts):
+        yield
+
+
+@contextmanager
+def region_of(ctx: Any) -> Iterator[None]:
+    """The settings that the loop being lowered was traced with."""
+    texts = compat.region_of(ctx)
+    known = [field.name for field in fields(Settings) if field.name in texts]
+    changes = {
+        name: texts[name] if name == "engine" else literal_eval(texts[name])
+        for name in known
+    }
+    with _region(_merged(_region.value, changes)):
+        yield
+
+
+def _merged(before: tuple[Any, ...], changes: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(sorted((dict(before) | changes).items()))
 
 
 def set_globally(**changes: Any) -> None:
@@ -80,23 +109,28 @@ def is_installed() -> bool:
 
 @contextmanager
 def engine(name: Engine) -> Iterator[None]:
-    """Choose the engine for the loops compiled in this region.
+    """Choose the engine for the loops of this region.
 
     "auto" takes the native engine where it can and gains, "xla" is stock JAX,
     and "native" raises `EngineError` with the reason where the native engine
-    cannot take a loop. What counts is where a function is *called*, not where it
-    was defined.
+    cannot take a loop. Around a call of a function, the region holds for all loops
+    of the function. Inside a function that is compiled, it holds for the loops in
+    it, whatever region the function is called in:
 
-    >>> import onescan
-    >>> with onescan.engine("xla"):
-    ...     carry, ys = onescan.scan(lambda c, x: (c + x, c), 0, [1, 2, 3])
+    >>> import jax, jax.numpy as jnp, onescan
+    >>> @jax.jit
+    ... def f(xs):
+    ...     total, _ = onescan.scan(lambda c, x: (c + x, None), 0.0, xs)
+    ...     with onescan.engine("xla"):
+    ...         most, _ = onescan.scan(lambda c, x: (jnp.maximum(c, x), None), 0.0, xs)
+    ...     return total, most
     """
     if name not in get_args(Engine):
         raise ScanValueError(
             f'onescan.engine: "{name}" is not an engine. '
             f"Choose one of {', '.join(get_args(Engine))}."
         )
-    with using(engine=name):
+    with region(engine=name):
         yield
 
 
@@ -104,7 +138,7 @@ def engine(name: Engine) -> Iterator[None]:
 def options(
     *, sequential: bool | None = None, memory: int | None = None
 ) -> Iterator[None]:
-    """Choose what the passes may do to the loops compiled in this region.
+    """Choose what the passes may do to the loops of this region.
 
     `sequential` keeps the order of the steps in every recurrence. Without it, a
     device with many more threads than a loop has lanes solves a recurrence such as
@@ -123,5 +157,5 @@ def options(
             f"onescan.options: memory is {memory}, and cannot be less than 0 bytes."
         )
     chosen = {"sequential": sequential, "memory": memory}
-    with using(**{k: v for k, v in chosen.items() if v is not None}):
+    with region(**{k: v for k, v in chosen.items() if v is not None}):
         yield
