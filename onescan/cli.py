@@ -18,6 +18,7 @@ from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 
 import onescan
+from onescan import switches
 
 USAGE = """\
 onescan demo [--quick] [--out FILE]
@@ -25,6 +26,7 @@ onescan demo [--quick] [--out FILE]
        onescan explain [--save FILE] script.py [arguments ...]
        onescan [--report] [--strict] [--check] script.py [arguments ...]
        onescan [--report] [--strict] [--check] -m module [arguments ...]
+       onescan --compare script.py [arguments ...]
 """
 EPILOG = """\
 `python -m onescan ...` is the same command. JAX is imported before the program
@@ -33,6 +35,7 @@ shell rather than in the program.
 """
 
 COMMANDS = ("demo", "explain")
+WITH_VALUE = ("--engine", "--times")  # the value follows
 LAUNCHERS = (
     "<frozen runpy>",
     "<frozen importlib._bootstrap>",
@@ -50,9 +53,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         from onescan.explain.command import explain_command
 
         return explain_command(program[1:], _run)
+    if options.compare:
+        from onescan.compare import compare
+
+        return compare(program)
     onescan.install(strict=options.strict, check=options.check)
+    if options.engine:
+        switches.set_globally(engine=options.engine)
     if options.report:
         atexit.register(_print_report)  # after the program's own exit handlers
+    if options.times:
+        from onescan.compare import Watch
+
+        atexit.register(Watch(options.times, loops=options.loops).write)
     _run(program)
     return 0
 
@@ -80,9 +93,21 @@ def _parse(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
         action="store_true",
         help="run every loop on both engines and raise where they disagree",
     )
+    parser.add_argument(
+        "--compare",
+        action="store_true",
+        help="run the program several times, by stock JAX and by onescan in turns, and "
+        "print what both take, as a whole and for each loop",
+    )
+    parser.add_argument(
+        "--engine", choices=("auto", "xla"), help="xla: run the program by stock JAX"
+    )
+    # what --compare asks of its runs
+    parser.add_argument("--times", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--loops", action="store_true", help=argparse.SUPPRESS)
     ours = 0
     while ours < len(arguments) and _is_option(arguments[ours]):
-        ours += 1
+        ours += 2 if arguments[ours] in WITH_VALUE else 1
     options = parser.parse_args(arguments[:ours])
     program = arguments[ours:]
     if not program or program == ["-m"]:

@@ -354,6 +354,11 @@ def scan_params(loop: Loop) -> dict[str, Any]:
     return params | {"ft_in": ft_in, "ft_out": ft_out}
 
 
+def scan_of(loop: Loop, values: Sequence[Any]) -> Sequence[Any]:
+    """The results of a loop, called with its constants, carries and xs."""
+    return scan_p.bind(*values, **scan_params(loop))
+
+
 #: the custom call by which JAX launches a kernel that is given as PTX
 GPU_TARGET = "triton_kernel_call_ffi"
 

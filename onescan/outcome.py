@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from onescan.speed import Speed
+
 #: an ordered set of notes
 Seen = dict[str, None]
 
@@ -18,6 +20,7 @@ class Native:
     passes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  # what they did
     seen: Seen = field(default_factory=dict)  # what `lower` found, as notes
+    speed: Speed | None = None  # of a step, by both engines, where it is known
 
 
 @dataclass(frozen=True)
@@ -31,3 +34,4 @@ class Left:
     passes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     lower: Callable[..., Sequence[Any]] | None = None
+    speed: Speed | None = None

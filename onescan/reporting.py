@@ -11,21 +11,19 @@ from __future__ import annotations
 
 import html
 import io
-import os
 import threading
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from rich import box
 from rich.console import Console, ConsoleOptions
-from rich.table import Table
 from rich.text import Text
 
-from onescan import compat
+from onescan import compat, report_table
+from onescan.advice import advice
 from onescan.errors import ScanValueError
 from onescan.loop import Loop, nbytes
 from onescan.outcome import Left, Native
+from onescan.speed import Speed
 
 if TYPE_CHECKING:
     from onescan.explain import Explanation
@@ -52,12 +50,18 @@ class Row:
     notes: tuple[str, ...] = ()  # what they did
     seconds: float = 0.0  # our own work, all lowerings together
     count: int = 1  # how many times it was lowered
+    speed: Speed | None = None  # of a step, on both engines
+
+    @property
+    def advice(self) -> str | None:
+        """What to do about a loop that was left to XLA."""
+        return advice(self.reason) if self.reason else None
 
     def explain(self) -> Explanation:
         """Its shapes, how it runs and its source, as `onescan.explain` shows them."""
         from onescan.explain import explain_loop  # which stands above this file
 
-        loop = _loops.get(_identity(self))
+        loop = loop_of(self)
         if loop is None:
             raise ScanValueError(
                 f"onescan.report: {self.name} ({self.source}) can no longer be "
@@ -95,46 +99,16 @@ class Report:
         if not self.rows:
             yield Text(EMPTY)
         elif options.max_width >= TABLE_WIDTH:
-            yield self._table()
+            yield from report_table.lines(self.rows)
         else:
-            yield from map(_paragraph, self.rows)
+            yield from report_table.paragraphs(self.rows)
         if self.forgotten:
             yield Text(self._note())
-
-    def _table(self) -> Table:
-        table = Table(box=box.SIMPLE_HEAD)
-        table.add_column("loop", overflow="fold", ratio=3)
-        table.add_column("steps", justify="right", no_wrap=True)
-        table.add_column("sizes", justify="right", no_wrap=True)
-        table.add_column("engine", no_wrap=True)
-        table.add_column("how, or why not", overflow="fold", ratio=4)
-        for row in self.rows:
-            table.add_row(
-                Text(row.name, "bold").append(f"\n{_short(row.source)}", "not bold"),
-                _steps(row),
-                "\n".join(_sizes(row)),
-                _engine(row).append(f"\n{_effort(row)}", "default"),
-                Text(_why(row)),
-            )
-        return table
 
     def _repr_html_(self) -> str:
         if not self.rows:
             return f"<p>{html.escape(EMPTY)}</p>"
-        head = _html_row("th", "loop", "steps", "sizes", "engine", "how, or why not")
-        body = "".join(
-            _html_row(
-                "td",
-                f"{row.name}\n{_short(row.source)}",
-                _steps(row),
-                "\n".join(_sizes(row)),
-                f"{row.engine}\n{_effort(row)}",
-                _why(row),
-            )
-            for row in self.rows
-        )
-        note = f"<caption>{self._note()}</caption>" if self.forgotten else ""
-        return f"<table>{note}<thead>{head}</thead><tbody>{body}</tbody></table>"
+        return report_table.page(self.rows, self._note() if self.forgotten else "")
 
     def _note(self) -> str:
         return f"{self.forgotten:,} older loops are no longer listed."
@@ -162,6 +136,7 @@ def record(loop: Loop, outcome: Native | Left, seconds: float) -> bool:
         passes=outcome.passes,
         notes=outcome.notes,
     )
+    speed = outcome.speed
     with _lock:
         _loops.pop(row, None)
         _loops[row] = loop
@@ -170,12 +145,14 @@ def record(loop: Loop, outcome: Native | Left, seconds: float) -> bool:
         known = _rows.get(row)
         if known is not None:
             total = known.seconds + seconds
-            _rows[row] = replace(known, seconds=total, count=known.count + 1)
+            _rows[row] = replace(
+                known, seconds=total, count=known.count + 1, speed=speed or known.speed
+            )
             return False
         if len(_rows) >= CAPACITY:
             del _rows[next(iter(_rows))]
             _forgotten += 1
-        _rows[row] = replace(row, seconds=seconds)
+        _rows[row] = replace(row, seconds=seconds, speed=speed)
         return True
 
 
@@ -197,6 +174,11 @@ def report() -> Report:
         return Report(tuple(_rows.values()), _forgotten)
 
 
+def loop_of(row: Row) -> Loop | None:
+    """The loop of a row, if it is one of the last that are kept."""
+    return _loops.get(_identity(row))
+
+
 def clear_report() -> None:
     """Forget every loop recorded so far."""
     global _forgotten
@@ -208,7 +190,7 @@ def clear_report() -> None:
 
 def _identity(row: Row) -> Row:
     """What a row is counted under."""
-    return replace(row, seconds=0.0, count=1)
+    return replace(row, seconds=0.0, count=1, speed=None)
 
 
 def _bytes(avals: list[Any], times: Any = 1) -> int | str:
@@ -221,72 +203,5 @@ def _plain(number: Any) -> int | str:
     return number if isinstance(number, int) else str(number)
 
 
-def _paragraph(row: Row) -> Text:
-    """A row for a terminal too narrow for a table."""
-    facts = [f"{_steps(row)} steps", *_sizes(row), *_effort(row).split("\n")]
-    return Text.assemble(
-        (row.name, "bold"),
-        f" ({_short(row.source)}): ",
-        _engine(row),
-        f", {', '.join(facts)}. {_why(row)}",
-    )
-
-
-def _steps(row: Row) -> str:
-    return f"{row.length:,}" if isinstance(row.length, int) else row.length
-
-
-def _sizes(row: Row) -> list[str]:
-    sizes = {"carry": row.carry_bytes, "xs": row.xs_bytes, "ys": row.ys_bytes}
-    return [f"{name} {_size(size)}" for name, size in sizes.items()]
-
-
-def _engine(row: Row) -> Text:
-    return Text(row.engine, "green" if row.engine == "native" else "yellow")
-
-
-def _size(size: int | str) -> str:
-    """Bytes for people: "512 B", "4.1 kB", "2.0 GB"."""
-    if isinstance(size, str):
-        return f"{size} B"
-    if size < 1000:
-        return f"{size} B"
-    value = float(size)
-    for unit in ("kB", "MB", "GB"):
-        value /= 1000
-        if value < 999.95:
-            return f"{value:.1f} {unit}"
-    return f"{value / 1000:,.1f} TB"
-
-
-def _effort(row: Row) -> str:
-    """Compile time, and how many lowerings it is for."""
-    time = f"{row.seconds * 1e3:.1f} ms" if row.seconds < 1 else f"{row.seconds:.1f} s"
-    return time if row.count == 1 else f"{time}\n{row.count} times"
-
-
-def _why(row: Row) -> str:
-    done = "; ".join(row.notes) or ", ".join(row.passes)
-    if row.reason is None:
-        return done or "as written"
-    return row.reason + (f" (after: {done})" if done else "")
-
-
 def _lists(row: Row) -> dict[str, list[str]]:
     return {"passes": list(row.passes), "notes": list(row.notes)}
-
-
-def _short(source: str) -> str:
-    """A source line without what says nothing: where packages or the project lie."""
-    inside_package = source.rpartition("site-packages" + os.sep)[2]
-    if inside_package != source:
-        return inside_package
-    path = Path(source)
-    if path.is_relative_to(Path.cwd()):
-        return os.path.relpath(path)
-    return str(Path(*path.parts[-2:]))
-
-
-def _html_row(tag: str, *cells: str) -> str:
-    lines = (html.escape(cell).replace("\n", "<br>") for cell in cells)
-    return f"<tr>{''.join(f'<{tag}>{text}</{tag}>' for text in lines)}</tr>"

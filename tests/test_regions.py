@@ -14,7 +14,7 @@ from jax import lax
 
 import onescan
 from onescan import hook, switches
-from onescan.pipeline import Left
+from onescan.outcome import Left
 
 
 @pytest.fixture(autouse=True)

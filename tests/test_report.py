@@ -13,7 +13,9 @@ from jax import lax
 from rich.console import Console
 
 import onescan
-from onescan import reporting, switches
+from onescan import hook, report_table, reporting, switches
+from onescan.outcome import Left
+from onescan.speed import Speed
 
 
 def step(c, x):
@@ -163,12 +165,67 @@ def test_every_width_of_terminal_shows_everything(monkeypatch, width):
 
 
 def test_text_of_a_report(engine, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("COLUMNS", "80")
     jax.jit(loop)()
-    lines = str(onescan.report()).splitlines()
-    titles = ["loop", "steps", "sizes", "engine", "how,", "or", "why", "not"]
-    assert lines[1].split() == titles
-    assert lines[3].split() == ["step", "8", "carry", "16", "B", "native", "disguise"]
+    title, _, facts, details = str(onescan.report()).splitlines()
+    assert title.split() == ["loop", "steps", "engine", "a", "step", "takes", "compile"]
+    assert facts.split()[0] == "step"
+    assert facts.split()[2:4] == ["8", "native"]
+    assert details == "    carry 16 B, xs 128 B, ys 160 B. disguise."
+
+
+def test_a_reason_says_what_to_do(monkeypatch):
+    fakes.use_leaving_engine(monkeypatch, "the body has side effects (print)")
+    jax.jit(loop)()
+    assert "use it after the loop" in only_row().advice
+    for width in (40, 80):
+        text = " ".join(in_terminal(onescan.report(), width).split())
+        assert "side effects (print). Return what you print" in text
+    assert "Return what you print" in onescan.report()._repr_html_()
+
+
+def test_speed_is_shown_where_it_is_known(monkeypatch):
+    measured = Speed(native=2e-6, xla=9e-6, measured=True)
+    leave = fakes.use_leaving_engine
+    leave(monkeypatch, "of the test")
+    jax.jit(loop)()
+    row = reporting.replace(only_row(), speed=measured)
+    report = reporting.Report((row,))
+    text = in_terminal(report, 80)
+    assert "2 us, XLA 9 us" in text
+    assert "4.5x, measured" in text
+    assert "2 us, XLA 9 us" in in_terminal(report, 60)
+    assert "4.5x, measured" in report._repr_html_()
+    assert report.to_dict()["loops"][0]["speed"]["native"] == 2e-6
+    assert Speed(xla=3e-9).ratio is None
+    assert str(Speed(xla=3.21e-9)) == "XLA 3.21 ns"
+
+
+def test_speed_comes_with_the_outcome(monkeypatch):
+    known = Left("of the test", speed=Speed(xla=1e-3))
+    monkeypatch.setattr(hook, "compile_loop", lambda *_: known)
+    for _ in range(2):
+        jax.jit(lambda: loop())()
+    assert only_row().speed == Speed(xla=1e-3)
+    assert only_row().count == 2
+
+
+def test_loops_of_jax_itself_are_one_line(engine):
+    jax.jit(loop)()
+    row = only_row()
+    inside = "/lib/site-packages/jax/_src/"
+    rounds = reporting.replace(row, source=f"{inside}random/threefry2x32.py:123")
+    mapped = reporting.replace(
+        row, name="<lambda>", source=f"{inside}lax/control_flow/loops.py:9"
+    )
+    other = reporting.replace(rounds, length=3, engine="xla")
+    report = reporting.Report((rounds, row, other, mapped))
+    text = in_terminal(report, 80)
+    assert "2 loops of JAX itself (threefry2x32): 1 native" in text
+    assert "jax.lax.map  jax/.../loops.py:9" in text
+    assert text.count("threefry") == 1
+    assert "2 loops of JAX itself" in report._repr_html_()
+    assert len(report.to_dict()["loops"]) == 4
 
 
 def test_nothing_lowered_yet_says_what_to_do():
@@ -199,15 +256,19 @@ def test_html_escapes_text(monkeypatch):
     ],
 )
 def test_sizes_are_for_people(size, text):
-    assert reporting._size(size) == text
+    assert report_table.size(size) == text
 
 
 def test_source_lines_are_short(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert reporting._short(str(tmp_path / "models" / "rnn.py:7")) == "models/rnn.py:7"
-    assert reporting._short("/opt/site-packages/flax/nn/rnn.py:7") == "flax/nn/rnn.py:7"
-    assert reporting._short("/elsewhere/code/models/rnn.py:7") == "models/rnn.py:7"
-    assert reporting._short("unknown") == "unknown"
+    assert (
+        report_table.short(str(tmp_path / "models" / "rnn.py:7")) == "models/rnn.py:7"
+    )
+    assert (
+        report_table.short("/opt/site-packages/flax/nn/rnn.py:7") == "flax/nn/rnn.py:7"
+    )
+    assert report_table.short("/elsewhere/code/models/rnn.py:7") == "models/rnn.py:7"
+    assert report_table.short("unknown") == "unknown"
 
 
 def test_symbolic_shapes_are_shown_as_they_are(engine):
