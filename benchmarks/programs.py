@@ -40,7 +40,7 @@ examples:
   python benchmarks/programs.py                   all programs, some minutes
   python benchmarks/programs.py --only ppo hmm    programs whose name contains this
   python benchmarks/programs.py --quick           rough numbers
-  python benchmarks/programs.py --gpu --quick     on a GPU, with command buffers
+  python benchmarks/programs.py --gpu --quick --minutes 9 --json gpu.json
 """
 
 
@@ -95,7 +95,11 @@ def main() -> int:
     onescan.install()
     _warm_up()
     results = []
+    end = time.monotonic() + 60 * options.minutes
     for program in chosen:
+        if time.monotonic() > end:
+            console.print(f"Out of time before {program.name}.")
+            break
         if program.missing:
             console.print(f"{program.name}: skipped, needs {' '.join(program.missing)}")
             continue
@@ -304,6 +308,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--list", action="store_true", help="show the programs and stop")
     add("--quick", action="store_true", help="rough numbers, in a fraction of the time")
     add("--gpu", action="store_true", help="on a GPU, stock also with command buffers")
+    add("--minutes", type=float, default=1e6, help="begin no program after this")
     add("--json", type=Path, metavar="FILE", help="write the numbers there")
     return parser
 
