@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .PHONY: help demo setup lint test test-matrix test-newest test-jax test-gpu fuzz bench
-.PHONY: bench-programs bench-gpu clean
+.PHONY: bench-programs bench-gpu bench-llama parity clean
 
 ifeq ($(PYTHON),)
 override PYTHON := $(shell sh scripts/pythons.sh default)
@@ -15,6 +15,9 @@ version := $(if $(PYTHON),$(shell $(PYTHON) -c $(print_version)))
 venv := .venv/$(version)
 bin := $(venv)/bin
 ready := $(venv)/ready
+# PyTorch as it is pinned here installs on Python 3.11
+PARITY_PYTHON ?= python3.11
+parity := .venv/parity
 
 help: ## what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | \
@@ -66,6 +69,15 @@ bench-programs: setup ## whole programs under both engines, in turns
 
 bench-gpu: ## benchmarks on a GPU, by GPU_PYTHON (python3), which has JAX with CUDA
 	PYTHONPATH=$(CURDIR) $(GPU_PYTHON) benchmarks/run.py --gpu $(ARGS)
+
+parity: ## the Llama example against Hugging Face transformers, in an environment of its own
+	@test -x $(parity)/bin/python || $(PARITY_PYTHON) -m venv $(parity)
+	$(parity)/bin/python -m pip install -q -r requirements.txt torch==2.13.0 \
+	  transformers==5.22.2
+	HF_HUB_OFFLINE=1 $(parity)/bin/python scripts/llama_parity.py $(ARGS)
+
+bench-llama: ## Llama on a GPU, by GPU_PYTHON (python3): scanned, unrolled, PyTorch
+	$(GPU_PYTHON) benchmarks/llama.py $(ARGS)
 
 clean: ## remove everything that make made
 	rm -rf .venv build

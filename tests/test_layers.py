@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import re
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -283,3 +285,14 @@ def test_errors(case):
     arguments = {"block": block, "params": GOOD, "x": jnp.ones(8)} | change
     with pytest.raises((ScanTypeError, ScanValueError), match=message):
         scan_layers(**arguments)
+
+
+def test_the_page_of_the_documentation_runs():
+    page = (Path(__file__).parents[1] / "docs" / "layers.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(blocks) == 5
+    namespace = {}
+    for code in blocks:
+        exec(compile(code, "layers.md", "exec"), namespace)
+    for name in POLICIES:
+        assert f'| `"{name}"` |' in page

@@ -174,3 +174,20 @@ def test_mistakes(case):
     mistake, message = MISTAKES[case]
     with pytest.raises((ScanTypeError, ScanValueError), match=message):
         mistake()
+
+
+def test_the_state_of_a_flax_module():
+    nnx = pytest.importorskip("flax.nnx")
+    modules = [nnx.Linear(3, 3, rngs=nnx.Rngs(seed)) for seed in range(3)]
+    graph, _ = nnx.split(modules[0])
+    states = [nnx.state(module) for module in modules]
+
+    def block(state, x):
+        return jnp.tanh(nnx.merge(graph, state)(x)), None
+
+    x = y = jnp.ones((2, 3))
+    got, _ = scan_layers(block, stack(states), x)
+    for module in modules:
+        y = jnp.tanh(module(y))
+    np.testing.assert_allclose(got, y, rtol=1e-5)
+    assert_same(unstack(stack(states)), states)
