@@ -39,6 +39,8 @@ class Config:
     norm_eps: float = 1e-5
     tied: bool = False  # the embedding is also the last layer
     dropout: float = 0.0  # used where there is a key
+    # of `jax.nn.dot_product_attention` ("xla", "cudnn") for whole sequences, or ours
+    attention: str | None = None
     bos: int = 1
     eos: tuple[int, ...] = (2,)
 

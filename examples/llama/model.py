@@ -51,7 +51,11 @@ def dropout(x: jax.Array, key: Any, rate: float) -> jax.Array:
 
 
 def attention(
-    params: Attention, x: jax.Array, context: Context, cache: KVCache | None
+    params: Attention,
+    x: jax.Array,
+    context: Context,
+    cache: KVCache | None,
+    implementation: str | None = None,
 ) -> tuple[jax.Array, KVCache]:
     """Grouped-query attention; also gives the keys and values of the new tokens."""
     cos, sin, new_mask, old_mask = context
@@ -59,6 +63,9 @@ def attention(
     k = rotate(jnp.einsum("bsd,dhk->bshk", x, params.k_proj), cos, sin)
     v = jnp.einsum("bsd,dhk->bshk", x, params.v_proj)
     new = KVCache(k.transpose(0, 2, 1, 3), v.transpose(0, 2, 1, 3))  # (B, H, S, K)
+    if cache is None and implementation is not None:
+        mixed = fused_attention(q, k, v, new_mask, implementation)
+        return jnp.einsum("bsrhk,rhkd->bsd", mixed, params.out_proj), new
 
     parts = [(new, new_mask[:, None, None])]
     if cache is not None and old_mask is not None:
@@ -69,6 +76,21 @@ def attention(
         for weight, (part, _) in zip(weights, parts, strict=True)
     )
     return jnp.einsum("bsrhk,rhkd->bsd", mixed, params.out_proj), new
+
+
+def fused_attention(
+    q: jax.Array, k: jax.Array, v: jax.Array, mask: jax.Array, implementation: Any
+) -> jax.Array:
+    """The same by JAX's own function, whose query heads are (H, R)."""
+    heads = q.swapaxes(2, 3)  # (B, S, H, R, K)
+    mixed = jax.nn.dot_product_attention(
+        heads.reshape(*q.shape[:2], -1, q.shape[-1]),
+        k,
+        v,
+        mask=mask[:, None],
+        implementation=implementation,
+    )
+    return mixed.reshape(heads.shape).swapaxes(2, 3)
 
 
 def scores(q: jax.Array, keys: jax.Array, mask: jax.Array) -> jax.Array:
@@ -100,7 +122,8 @@ def decoder_block(
     attn_key, mlp_key = split_key(key)
     rate, eps = model_config.dropout, model_config.norm_eps
     x = rms_norm(seq, params.input_norm, eps)
-    x, new = attention(params.attention, x, context, cache)
+    fused = model_config.attention
+    x, new = attention(params.attention, x, context, cache, fused)
     seq = seq + dropout(checkpoint_name(x, "attention"), attn_key, rate)
 
     x = rms_norm(seq, params.post_attn_norm, eps)
