@@ -44,10 +44,14 @@ class Way(NamedTuple):
 
 
 SLICES = {"xla_gpu_enable_dynamic_slice_fusion": True}
-DECODE = {"scanned": Way(), "scanned, slices": Way(flags=SLICES)}
-DECODE |= {"scanned by twos": Way(2)}
-PREFILL = {"scanned": Way(), "scanned, slices": Way(flags=SLICES)}
-PREFILL |= {"scanned, cuDNN": Way(attention="cudnn")}
+CUBLAS = SLICES | {"xla_gpu_enable_triton_gemm": False}
+SCANNED = {
+    "scanned": Way(),
+    "scanned, slices": Way(flags=SLICES),  # products read a layer's weights in place
+    "scanned, cuBLAS": Way(flags=CUBLAS),  # and none of them is a kernel of Triton
+}
+DECODE = SCANNED | {"scanned by twos": Way(2)}
+PREFILL = SCANNED | {"scanned, cuDNN": Way(attention="cudnn")}
 BEGUN = time.perf_counter()
 
 
