@@ -65,7 +65,7 @@ def attention(
     new = KVCache(k.transpose(0, 2, 1, 3), v.transpose(0, 2, 1, 3))  # (B, H, S, K)
     if cache is None and implementation is not None:
         mixed = fused_attention(q, k, v, new_mask, implementation)
-        return jnp.einsum("bsrhk,rhkd->bsd", mixed, params.out_proj), new
+        return project_heads(mixed, params.out_proj), new
 
     parts = [(new, new_mask[:, None, None])]
     if cache is not None and old_mask is not None:
@@ -75,7 +75,16 @@ def attention(
         jnp.einsum("bhrst,bhtk->bsrhk", weight.astype(x.dtype), part.values)
         for weight, (part, _) in zip(weights, parts, strict=True)
     )
-    return jnp.einsum("bsrhk,rhkd->bsd", mixed, params.out_proj), new
+    return project_heads(mixed, params.out_proj), new
+
+
+def project_heads(mixed: jax.Array, out_proj: jax.Array) -> jax.Array:
+    """(B, S, R, H, K) times (R, H, K, D), as one product of matrices.
+
+    An einsum may contract R, H and K in another order, and turn the weights for it.
+    """
+    wide = mixed.reshape(*mixed.shape[:2], -1)
+    return wide @ out_proj.reshape(-1, out_proj.shape[-1])
 
 
 def fused_attention(
