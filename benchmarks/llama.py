@@ -52,6 +52,13 @@ SCANNED = {
 }
 DECODE = SCANNED | {"scanned by twos": Way(2)}
 PREFILL = SCANNED | {"scanned, cuDNN": Way(attention="cudnn")}
+HEAD = """# Llama: the layers as one loop, written out, and in PyTorch
+
+Made by `python benchmarks/llama.py --output benchmarks/llama.md`, with random weights.
+The bytes limit is the time to read all weights and the cache once, at the rate at which
+the same run read a large array. "Temporary" is memory beside weights and cache.
+
+"""
 BEGUN = time.perf_counter()
 
 
@@ -157,7 +164,7 @@ def main() -> None:
     text = table(bench, params, read_rate(device))
     print("\n" + text)
     if options.output:
-        Path(options.output).write_text(text + "\n")
+        Path(options.output).write_text(HEAD + text + "\n")
 
 
 def warm_up() -> None:
@@ -228,18 +235,19 @@ def begin(config: Config, batch: int, slots: int, context: int, is_list: bool) -
 
 def torch_rows(bench: Bench, params: Llama) -> None:
     """The same in PyTorch; Hugging Face transformers where it is installed."""
+    options = bench.options
+    sizes = options.batches, options.context, options.tokens, options.prompt
     try:
         import llama_torch
-    except ImportError as error:
-        say(f"PyTorch: left out, {error}")
-        return
-    options = bench.options
-    for way, title, seconds in llama_torch.measure(
-        params, bench.config, options.batches, options.context, options.tokens,
-        options.prompt, options.repeats, say,
-    ):  # fmt: skip
-        bench.rows.setdefault(title, []).append(Row(way, seconds=seconds))
-        say(f"{title}, {way}: {1e3 * seconds:.2f} ms")
+
+        measured = llama_torch.measure(
+            params, bench.config, *sizes, options.repeats, say
+        )
+        for way, title, seconds in measured:
+            bench.rows.setdefault(title, []).append(Row(way, seconds=seconds))
+            say(f"{title}, {way}: {1e3 * seconds:.2f} ms")
+    except Exception as error:  # our own numbers do not depend on theirs
+        say(f"PyTorch: no further, {type(error).__name__}: {error}")
 
 
 def weight_bytes(params: Llama) -> int:
