@@ -1,7 +1,7 @@
 """`onescan.scan`.
 
-JAX runs the loop and decides what is an error; this file marks the loop as ours
-on its way into JAX, and tells JAX's refusals in the user's terms on the way out.
+JAX runs the loop and decides what is an error. A plain loop goes into JAX as it is,
+marked as ours (`plain.py`); one with options is cut into several first (`long/`).
 """
 
 from __future__ import annotations
@@ -9,12 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import jax
-
-from onescan import compat, reference
+from onescan import long, plain
 from onescan.arguments import checked
-from onescan.body import Call, body_of, forget
-from onescan.errors import ScanTypeError
 
 
 def scan(
@@ -24,7 +20,14 @@ def scan(
     length: int | None = None,
     reverse: bool = False,
     unroll: int | bool = 1,
-) -> tuple[Any, Any]:
+    *,
+    checkpoint: int | str | None = None,
+    progress: Any = None,
+    metrics: Callable[[Any, Any], dict[str, Any]] | None = None,
+    until: Callable[[Any], Any] | None = None,
+    where: Any = None,
+    check: str | None = None,
+) -> tuple[Any, ...]:
     """Run ``carry, y = f(carry, x)`` for each x of `xs`; give the last carry, all ys.
 
     This is `jax.lax.scan`: the same arguments, the same results, under the same
@@ -43,9 +46,22 @@ def scan(
         reverse: go from the last step to the first; ys keep the order of `xs`.
         unroll: how many steps to unroll in the compiled loop; 0 and True mean all.
 
+    Options, which all combine (docs/long-loops.md has an example of each):
+        checkpoint: what a gradient may keep: a number of segments, "sqrt", "log", or a
+            budget such as "100MB".
+        progress: True, a description, or a bar like that of tqdm.
+        metrics: a function ``(carry, y) -> {name: number}`` of what the bar shows.
+        until: a function of the carry; the loop ends before the first step for which
+            it is true. The carry stays as it is, and the ys that are missing are zeros.
+        where: one bool per step; a step where it is False keeps the carry, and its y
+            is zeros.
+        check: "finite" raises `NonFiniteError` at the first NaN or infinity in a carry
+            or y, with the step, the leaf and the line of code that made it.
+
     Returns:
         The last carry, and the ys stacked along a new leading axis, both in the
-        containers that the function returned them in.
+        containers that the function returned them in. With `until`, the number of
+        steps taken as a third.
 
     Raises:
         ScanTypeError, ScanValueError: with the function, the leaf and the way out;
@@ -70,14 +86,8 @@ def scan(
     2.0
     """
     xs, steps, unroll = checked(f, init, xs, length, unroll)
-    if steps == 0 and compat.jit_disabled():
-        return reference.scan(f, init, xs, steps)  # JAX refuses this one combination
-    call = Call(f)
-    try:
-        with call, compat.marked(init, xs):
-            return jax.lax.scan(body_of(f), init, xs, steps, reverse, unroll)
-    except (TypeError, ValueError):
-        forget(f)
-        if call.trouble is None:
-            raise
-        raise ScanTypeError(call.trouble) from None
+    options = checkpoint, progress, metrics, until, where, check
+    if any(option is not None for option in options):
+        chosen = long.Options(f, steps, *options)
+        return long.scan(f, init, xs, steps, reverse, unroll, chosen)
+    return plain.scan(f, init, xs, steps, reverse, unroll)

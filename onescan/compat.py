@@ -15,8 +15,10 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax._src import callback as _callback
 from jax._src import config as _config
 from jax._src import core as _core
+from jax._src import debugging as _debugging
 from jax._src import source_info_util, traceback_util
 from jax._src.interpreters import batching as _batching
 from jax._src.interpreters import mlir as _mlir
@@ -38,6 +40,7 @@ except ImportError:
 MARK = "onescan"
 INNER = "inner"
 SETTING = "onescan_"  # and the name of the setting: of a region in a traced function
+LEFT = "left"
 
 Rule = Callable[..., Sequence[Any]]
 stock_rule: Rule = _mlir._lowerings[scan_p].rule
@@ -95,6 +98,11 @@ def _batches(x: Any) -> list[Any]:
 def unmarked() -> Any:
     """A context that takes the mark away again, for the body of a loop."""
     return set_xla_metadata(**{MARK: None})
+
+
+def left() -> Any:
+    """A context in which every scan is left to XLA: those around loops of ours."""
+    return set_xla_metadata(**{MARK: LEFT})
 
 
 def mark_of(ctx: Any) -> str | None:
@@ -295,6 +303,28 @@ def array_type(shape: Sequence[int], dtype: Any) -> Any:
 def scalar_aval(dtype: Any) -> Any:
     """The type of one number."""
     return _core.ShapedArray((), dtype)
+
+
+#: the effect of what is done once wherever a program does it, in every transformation
+DEBUG_EFFECT: Any = _debugging.debug_effect
+
+
+def emit_host_call(ctx: Any, function: Callable[..., Any], args: Any) -> Sequence[Any]:
+    """A call of Python, with arrays as arguments and results, in a lowered program."""
+    around = ctx.module_context.axis_context
+    sharding = _callback._callback_op_sharding(around, None, ctx.avals_out)
+    results, _, _ = mlir.emit_python_callback(
+        ctx,
+        function,
+        None,
+        list(args),
+        ctx.avals_in,
+        ctx.avals_out,
+        has_side_effect=True,
+        returns_token=False,
+        sharding=sharding,
+    )
+    return results
 
 
 def source_of(eqn: Any) -> str:

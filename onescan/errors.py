@@ -40,5 +40,17 @@ class CheckError(ScanError, AssertionError):
     """The native engine and XLA disagree beyond rounding."""
 
 
+class NonFiniteError(ScanError, FloatingPointError):
+    """A step of a loop with ``check="finite"`` made a NaN or an infinity.
+
+    `record` is what `onescan.first_nonfinite` gives. From a compiled program the error
+    arrives as JAX's own (`jax.errors.JaxRuntimeError`), with the same text.
+    """
+
+    def __init__(self, message: str, record: object = None) -> None:
+        super().__init__(message)
+        self.record = record
+
+
 class EngineWarning(UserWarning):
     """The engine failed inside; the loop ran through XLA, and its result is right."""

@@ -52,7 +52,8 @@ def _lower_scan(ctx: Any, *args: Any, **params: Any) -> Sequence[Any]:
     mark = compat.mark_of(ctx)
     inner = mark == compat.INNER  # made by a pass: no loop of the user's
     changes = {"sequential": True} if inner else {}
-    if not (settings.installed or mark) or settings.engine == "xla":
+    ours = (settings.installed or mark) and mark != compat.LEFT
+    if not ours or settings.engine == "xla":
         return compat.stock_rule(ctx, *args, **params)
 
     loop = compat.loop_of(params)

@@ -35,18 +35,18 @@ def scan(
     6 [0 1 3]
     """
     xs, steps, _ = checked(f, init, xs, length, unroll)
-    x_types = jax.tree.map(_type_of_entry, xs)
-    carry_types, (after_types, y_types) = _types(f, init, x_types)
+    x_types = jax.tree.map(type_of_entry, xs)
+    carry_types, (after_types, y_types) = types_of(f, init, x_types)
 
-    carry = jax.tree.map(_as, carry_types, init)
+    carry = jax.tree.map(as_type, carry_types, init)
     ys: list[Any] = [None] * steps
     for i in reversed(range(steps)) if reverse else range(steps):
         after, ys[i] = f(carry, jax.tree.map(lambda x: x[i], xs))
-        carry = jax.tree.map(_as, carry_types, after)
-    return jax.tree.map(_as, after_types, carry), _stack(ys, y_types)
+        carry = jax.tree.map(as_type, carry_types, after)
+    return jax.tree.map(as_type, after_types, carry), _stack(ys, y_types)
 
 
-def _types(f: Callable[..., Any], init: Any, x: Any) -> tuple[Any, Any]:
+def types_of(f: Callable[..., Any], init: Any, x: Any) -> tuple[Any, Any]:
     """The types of the carry as the function gets it, and of what it returns."""
     carry = jax.tree.map(_type, init)
     for first in (True, False):
@@ -72,12 +72,12 @@ def _type(x: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(kind.shape, kind.dtype, weak_type=kind.weak_type)
 
 
-def _type_of_entry(x: Any) -> jax.ShapeDtypeStruct:
+def type_of_entry(x: Any) -> jax.ShapeDtypeStruct:
     kind = jax.typeof(x)
     return jax.ShapeDtypeStruct(kind.shape[1:], kind.dtype, weak_type=kind.weak_type)
 
 
-def _as(kind: Any, x: Any) -> Any:
+def as_type(kind: Any, x: Any) -> Any:
     """The value in the type that it has in every step."""
     if jnp.issubdtype(kind.dtype, jax.dtypes.prng_key):
         return x
@@ -92,4 +92,4 @@ def _stack(ys: list[Any], y_types: Any) -> Any:
 
 
 def _empty(kind: Any) -> Any:
-    return _as(kind, jnp.empty((0, *kind.shape), kind.dtype))
+    return as_type(kind, jnp.empty((0, *kind.shape), kind.dtype))

@@ -1,0 +1,66 @@
+"""A progress bar, as seen from inside the program: calls at its start, end and between.
+
+Each call is given a number that the loop has just computed, so that none is made before
+the steps it tells of are done, and what the call before gave, so that they keep their
+order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from onescan.long import bars
+from onescan.long.calls import call
+from onescan.long.options import Options
+from onescan.long.step import State
+from onescan.naming import function_name
+
+
+class Ticks:
+    """The calls of one loop."""
+
+    def __init__(self, options: Options, reverse: bool) -> None:
+        name, total = function_name(options.f).name, options.steps
+        self.loop = bars.Loop(name, total, options.progress)
+        self.metrics: Callable[..., dict[str, Any]] | None = options.metrics
+        self.last = 0 if reverse else -1
+
+    def start(self, carry: Any) -> Any:
+        """Open the bar; the number of this run."""
+        return call(lambda _: bars.start(self.loop), _one_number(carry))
+
+    def tick(self, state: State, ys: Any) -> State:
+        """Tell how many steps are done; the same state, which the next call needs."""
+        y = jax.tree.map(lambda y: y[self.last], ys)
+        shown = {} if self.metrics is None else self.metrics(state.carry, y)
+        names = list(shown)
+
+        def tell(run: Any, count: Any, _: Any, *values: Any) -> int:
+            means = {k: float(np.mean(v)) for k, v in zip(names, values, strict=True)}
+            bars.tick(int(run.flat[0]), int(count.max()), means)
+            return int(run.flat[0])
+
+        known = _one_number(state.carry)
+        run = call(tell, state.run, state.count, known, *shown.values())
+        return state._replace(run=run)
+
+    def end(self, state: State) -> None:
+        """Close the bar."""
+
+        def tell(run: Any, count: Any, _: Any) -> None:
+            bars.end(int(run.flat[0]), int(count.max()))
+
+        call(tell, state.run, state.count, _one_number(state.carry))
+
+
+def _one_number(tree: Any) -> Any:
+    """Any number of a tree, which is known only when the tree is."""
+    for leaf in jax.tree.leaves(tree):
+        if leaf.size and not jnp.issubdtype(leaf.dtype, jax.dtypes.extended):
+            return leaf[(0,) * leaf.ndim]
+    return jnp.int32(0)
