@@ -8,28 +8,37 @@ from onescan.errors import (
     CheckError,
     EngineError,
     EngineWarning,
+    NonFiniteError,
     ScanError,
     ScanTypeError,
     ScanValueError,
 )
 from onescan.explain import explain
+from onescan.long import NonFinite, first_nonfinite
 from onescan.reporting import clear_report, report
 from onescan.switches import engine, install, is_installed, options, uninstall
+from onescan.variants import associative_scan, fori_loop, map
 
 __version__ = "0.1.0"
 __all__ = [
     "CheckError",
     "EngineError",
     "EngineWarning",
+    "NonFinite",
+    "NonFiniteError",
     "ScanError",
     "ScanTypeError",
     "ScanValueError",
+    "associative_scan",
     "clear_report",
     "engine",
     "explain",
+    "first_nonfinite",
+    "fori_loop",
     "install",
     "is_installed",
     "layers",
+    "map",
     "options",
     "report",
     "scan",
