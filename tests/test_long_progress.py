@@ -38,6 +38,7 @@ class Log:
 def always_drawn(monkeypatch):
     monkeypatch.setattr(loop, "chunk_length", lambda *_: 10)
     monkeypatch.setattr(bars, "REFRESH", 0.0)
+    monkeypatch.setattr(bars, "CALL", 0.0)
     yield
     jax.effects_barrier()
     assert not bars._runs

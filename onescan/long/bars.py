@@ -18,8 +18,10 @@ from typing import Any, Protocol
 from onescan.long import interrupts
 from onescan.long.show import bar_for
 
-#: seconds between two drawings of a bar
-REFRESH = 0.1
+#: seconds between two calls of a loop, and between two drawings of a bar
+CALL, REFRESH = 0.05, 0.25
+#: a number of steps that no loop reaches
+LAST = 2**31 - 1
 
 
 class Bar(Protocol):
@@ -47,6 +49,7 @@ class Run:
     bar: Bar
     signals: int
     drawn: float = 0.0
+    began: float = field(default_factory=time.monotonic)
     count: int = 0
     metrics: dict[str, float] = field(default_factory=dict)
 
@@ -69,12 +72,12 @@ def start(loop: Loop) -> int:
         return number
 
 
-def tick(number: int, count: int, metrics: dict[str, float]) -> None:
-    """Show how far a run is, if it is time to; stop it if the user wants that."""
+def tick(number: int, count: int, metrics: dict[str, float]) -> int:
+    """Show how far a run is, or stop it if the user wants that; when to call again."""
     with _lock:
         run = _runs.get(number)
         if run is None:
-            return
+            return LAST
         if interrupts.count() != run.signals:
             close_all()
             interrupts.interrupt()
@@ -85,6 +88,8 @@ def tick(number: int, count: int, metrics: dict[str, float]) -> None:
         if now - run.drawn >= REFRESH:
             run.drawn = now
             run.bar.update(run.count, metrics)
+        rate = count / (now - run.began + 1e-6)
+        return min(LAST, count + max(1, int(rate * CALL)))
 
 
 def end(number: int, count: int) -> None:

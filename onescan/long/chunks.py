@@ -13,7 +13,7 @@ from onescan.plan.work import work_of
 #: seconds of a step, and of one of its operations: between what a kernel takes and what
 #: XLA takes, so that a chunk is neither too short for its call nor too long to wait
 STEP, OPERATION = 20e-9, 0.25e-9
-#: seconds that a chunk should take: with a call of Python after it, and without
+#: seconds that a chunk should take: where Python is called now and then, and where not
 CALLED, ALONE = 10e-3, 1e-3
 
 

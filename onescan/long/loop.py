@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from onescan import plain, reference
+from onescan import compat, plain, reference
 from onescan.long import schedule as schedules
 from onescan.long.chunks import chunk_length
 from onescan.long.finite import Finite
@@ -63,16 +63,17 @@ def run(
     ticks = Ticks(options, reverse) if options.progress is not None else None
     state = first_state(init, options)
     if ticks is not None:
-        state = state._replace(run=ticks.start(init))
+        state = state._replace(run=ticks.start(init), due=jnp.int32(0))
     watched = state.done is not None or state.bad is not None
     simple = not watched and options.where is None
     body = typed(f, types) if simple else with_options(f, types, options)
 
     def many(state: State, inputs: Any, count: int) -> tuple[State, Any]:
         """Steps that nothing interrupts: a loop that may become a kernel."""
+        scan = one_step if count == 1 < steps else plain.scan
         if not simple:
-            return plain.scan(body, state, inputs, count, reverse, unroll)
-        carry, ys = plain.scan(body, state.carry, inputs[0], count, reverse, unroll)
+            return scan(body, state, inputs, count, reverse, unroll)
+        carry, ys = scan(body, state.carry, inputs[0], count, reverse, unroll)
         return state._replace(carry=carry), ys
 
     def piece(many: Run, state: State, inputs: Any, count: int) -> tuple[State, Any]:
@@ -102,6 +103,12 @@ def run(
     if ticks is not None:
         ticks.end(state)
     return state, ys
+
+
+def one_step(body: Function, init: Any, xs: Any, *rest: Any) -> tuple[Any, Any]:
+    """A step that was left over, which is no loop that anybody misses."""
+    with compat.left():
+        return lax.scan(body, init, xs, *rest)
 
 
 def first_state(init: Any, options: Options) -> State:

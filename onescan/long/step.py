@@ -28,6 +28,7 @@ class State(NamedTuple):
     done: Any = None  # whether `until` was true
     bad: Any = None  # the first step that was not finite, -1 if none
     run: Any = None  # the number of this run's progress bar
+    due: Any = None  # the steps after which it is told again
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def with_options(
     @functools.wraps(f)
     def step(state: State, inputs: Any) -> tuple[State, Any]:
         x, go = inputs
-        carry, count, done, bad, run = state
+        carry, count, done, bad = state[:4]
         if done is not None:
             done = done | options.until(carry)
             go = ~done if go is None else go & ~done
@@ -96,7 +97,7 @@ def with_options(
             bad = jnp.where(wrong if go is None else wrong & go, count, bad)
         if counts_steps(options):
             count = count + (1 if done is None else (~done).astype(count.dtype))
-        return State(carry, count, done, bad, run), y
+        return State(carry, count, done, bad, *state[4:]), y
 
     return step
 

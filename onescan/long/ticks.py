@@ -2,7 +2,8 @@
 
 Each call is given a number that the loop has just computed, so that none is made before
 the steps it tells of are done, and what the call before gave, so that they keep their
-order.
+order.  That is the number of steps after which to call again: a call takes as long as
+thousands of steps of a small loop.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from onescan.long import bars
 from onescan.long.calls import call
 from onescan.long.options import Options
-from onescan.long.step import State
+from onescan.long.step import State, on_all_lanes
 from onescan.naming import function_name
 
 
@@ -35,27 +37,34 @@ class Ticks:
         return call(lambda _: bars.start(self.loop), _one_number(carry))
 
     def tick(self, state: State, ys: Any) -> State:
-        """Tell how many steps are done; the same state, which the next call needs."""
-        y = jax.tree.map(lambda y: y[self.last], ys)
-        shown = {} if self.metrics is None else self.metrics(state.carry, y)
-        names = list(shown)
+        """Tell how many steps are done, if it is time to; when is the next time?"""
+        early = (state.count < state.due) & (state.count < self.loop.total)
+        due = lax.cond(on_all_lanes(early), lambda: state.due, self._tell(state, ys))
+        return state._replace(due=due)
+
+    def _tell(self, state: State, ys: Any) -> Callable[[], Any]:
+        names: list[str] = []
 
         def tell(run: Any, count: Any, _: Any, *values: Any) -> int:
             means = {k: float(np.mean(v)) for k, v in zip(names, values, strict=True)}
-            bars.tick(int(run.flat[0]), int(count.max()), means)
-            return int(run.flat[0])
+            return bars.tick(int(run.flat[0]), int(count.max()), means)
 
-        known = _one_number(state.carry)
-        run = call(tell, state.run, state.count, known, *shown.values())
-        return state._replace(run=run)
+        def branch() -> Any:
+            y = jax.tree.map(lambda y: y[self.last], ys)
+            shown = {} if self.metrics is None else self.metrics(state.carry, y)
+            names[:] = shown
+            known = _one_number(state.carry)
+            return call(tell, state.run, state.count, known, *shown.values())
+
+        return branch
 
     def end(self, state: State) -> None:
         """Close the bar."""
 
-        def tell(run: Any, count: Any, _: Any) -> None:
+        def tell(run: Any, count: Any, *_: Any) -> None:
             bars.end(int(run.flat[0]), int(count.max()))
 
-        call(tell, state.run, state.count, _one_number(state.carry))
+        call(tell, state.run, state.count, state.due, _one_number(state.carry))
 
 
 def _one_number(tree: Any) -> Any:

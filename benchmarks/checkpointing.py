@@ -1,0 +1,185 @@
+"""Memory and time of the gradient of a long loop, for each way to checkpoint it.
+
+The loop has a carry of 4 KB and no xs. Each measurement is a process of its own: the
+memory is what it holds more at its peak than before the call (the largest resident
+set), and, next to it, what XLA says the program needs. `python
+benchmarks/checkpointing.py` takes some minutes; `--quick` takes one, and stops at
+100,000 steps. Both save `build/checkpointing.png`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from rich.console import Console
+from rich.table import Table
+
+import onescan
+
+NUMBERS = 1024  # of the carry, 4 KB
+LENGTHS = [1_000, 10_000, 100_000, 1_000_000]
+#: a plain gradient of more steps than this does not fit into memory
+PLAIN = 200_000
+PLOT = Path("build/checkpointing.png")
+
+
+def drift(carry: Any, _: Any) -> tuple[Any, None]:
+    return 0.999 * carry + 0.001 * jnp.sin(carry), None
+
+
+def by_onescan(**options: Any) -> Callable[..., Any]:
+    return lambda carry, steps: onescan.scan(drift, carry, None, steps, **options)[0]
+
+
+def plain_jax(carry: Any, steps: int) -> Any:
+    return jax.lax.scan(drift, carry, None, steps)[0]
+
+
+def nested(carry: Any, steps: int) -> Any:
+    """`jax.checkpoint` around an inner scan of as many steps as there are of them."""
+    inner = int(steps**0.5)
+    while steps % inner:
+        inner -= 1
+    segment = lambda carry, _: jax.lax.scan(drift, carry, None, inner)
+    again = jax.checkpoint(segment, prevent_cse=False)
+    return jax.lax.scan(again, carry, None, steps // inner)[0]
+
+
+def by_equinox(carry: Any, steps: int) -> Any:
+    import equinox.internal as eqxi
+
+    return eqxi.scan(drift, carry, None, steps, kind="checkpointed")[0]
+
+
+WAYS: dict[str, Callable[..., Any]] = {
+    "jax.lax.scan": plain_jax,
+    "onescan": by_onescan(),
+    'checkpoint="sqrt"': by_onescan(checkpoint="sqrt"),
+    'checkpoint="log"': by_onescan(checkpoint="log"),
+    'checkpoint="50MB"': by_onescan(checkpoint="50MB"),
+    "nested jax.checkpoint": nested,
+    "equinox.internal.scan": by_equinox,
+}
+
+
+def measure(way: str, steps: int) -> dict[str, float]:
+    """One measurement, in this process."""
+    run = WAYS[way]
+    gradient = jax.jit(jax.grad(lambda carry: run(carry, steps).sum()))
+    carry, start = jnp.ones(NUMBERS), time.perf_counter()
+    compiled = gradient.lower(carry).compile()
+    compile_seconds = time.perf_counter() - start
+    before = _peak()
+    start = time.perf_counter()
+    total = float(compiled(carry).sum())
+    seconds = time.perf_counter() - start
+    return {
+        "compile": compile_seconds,
+        "seconds": seconds,
+        "resident": _peak() - before,
+        "planned": compiled.memory_analysis().temp_size_in_bytes,
+        "total": total,
+    }
+
+
+def _peak() -> float:
+    """The most bytes that this process has held."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def measured_apart(way: str, steps: int, seconds: float) -> dict[str, float] | None:
+    """The same in a process of its own; None if it takes longer."""
+    command = [sys.executable, __file__, "--one", way, str(steps)]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=seconds, check=True
+        )
+    except subprocess.TimeoutExpired:
+        return None
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def show(results: dict[str, dict[int, dict[str, float]]]) -> None:
+    table = Table("gradient by", "steps", "resident", "planned", "time", "a step")
+    for way, by_length in results.items():
+        for steps, found in by_length.items():
+            table.add_row(
+                way,
+                f"{steps:,}",
+                f"{found['resident'] / 1e6:.1f} MB",
+                f"{found['planned'] / 1e6:.1f} MB",
+                f"{found['seconds']:.3g} s",
+                f"{found['seconds'] / steps * 1e6:.3g} us",
+            )
+    Console().print(table)
+
+
+def save_plot(results: dict[str, dict[int, dict[str, float]]], path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, (left, right) = pyplot.subplots(
+        1, 2, figsize=(11, 4.5), layout="constrained"
+    )
+    for number, (way, by_length) in enumerate(results.items()):
+        steps = list(by_length)
+        style = {"marker": "o", "color": f"C{number}", "label": way, "ms": 4}
+        style["ls"] = "-" if "checkpoint=" in way or way == "onescan" else "--"
+        planned = [max(found["planned"], 1) / 1e6 for found in by_length.values()]
+        left.plot(steps, planned, **style)
+        times = [found["seconds"] / n * 1e6 for n, found in by_length.items()]
+        right.plot(steps, times, **style)
+    for axes, what in ((left, "memory of the gradient (MB)"), (right, "us per step")):
+        axes.set(xscale="log", yscale="log", xlabel="steps", title=what)
+        axes.grid(color="#e5e5e5")
+    right.set_ylim(bottom=1)
+    left.legend(fontsize=8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="to 100,000 steps")
+    parser.add_argument("--one", nargs=2, metavar=("WAY", "STEPS"))
+    arguments = parser.parse_args()
+    if arguments.one:
+        way, steps = arguments.one
+        print(json.dumps(measure(way, int(steps))))
+        return
+    lengths = [n for n in LENGTHS if not arguments.quick or n <= 100_000]
+    results: dict[str, dict[int, dict[str, float]]] = {}
+    totals: dict[int, float] = {}
+    for way in WAYS:
+        results[way] = {}
+        for steps in lengths:
+            if way in ("jax.lax.scan", "onescan") and steps > PLAIN:
+                continue
+            found = measured_apart(way, steps, seconds=300)
+            if found is None:
+                print(f"{way}: {steps:,} steps take more than 300 s")
+                break
+            wanted = totals.setdefault(steps, found["total"])
+            if abs(found["total"] - wanted) > 1e-3 * abs(wanted):
+                raise SystemExit(f"{way}: the gradient of {steps:,} steps is wrong")
+            results[way][steps] = found
+    show(results)
+    save_plot(results, PLOT)
+    print(f"plot: {PLOT}")
+
+
+if __name__ == "__main__":
+    main()
