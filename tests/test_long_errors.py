@@ -78,6 +78,11 @@ def test_a_budget_that_nothing_fits():
         onescan.scan(step, 0.0, XS, checkpoint="5B")
 
 
+def test_more_steps_than_can_be_counted():
+    with pytest.raises(onescan.ScanValueError, match=r"3,000,000,000 are too many"):
+        onescan.scan(lambda c, x: (c, x), 0.0, None, 3 * 10**9, progress=True)
+
+
 def test_a_carry_that_changes_is_told_as_ever():
     with pytest.raises(onescan.ScanTypeError, match="changes the type of its carry"):
         onescan.scan(lambda c, x: (c.astype(int), x), jnp.ones(3), XS, checkpoint=2)

@@ -198,7 +198,7 @@ import os, signal, sys, threading, time
 import jax, onescan
 
 step = lambda c, x: (3.7 * c * (1 - c), None)
-long = jax.jit(lambda c: onescan.scan(step, c, None, 10**11, progress=True)[0])
+long = jax.jit(lambda c: onescan.scan(step, c, None, 2 * 10**9, progress=True)[0])
 compiled = long.lower(0.3).compile()
 threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
 seen = []

@@ -17,6 +17,9 @@ from onescan.naming import function_name, is_array, thing_name, type_name
 UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 UNITS |= {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
+#: steps that can be counted
+MOST = 2**31 - 1
+
 
 @dataclass(frozen=True)
 class Options:
@@ -36,6 +39,12 @@ class Options:
     def __post_init__(self) -> None:
         if self.progress is False:
             object.__setattr__(self, "progress", None)
+        counted = self.progress, self.until, self.check
+        if self.steps > MOST and any(option is not None for option in counted):
+            self._refuse(
+                f"progress, until and check count steps in 32 bits, so {self.steps:,} "
+                f"are too many. Run at most {MOST:,} at a time."
+            )
         self._look_at_checkpoint()
         self._look_at_progress()
         self._look_at_where()
