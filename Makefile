@@ -4,6 +4,7 @@
 .DEFAULT_GOAL := help
 .PHONY: help demo setup lint test test-matrix test-newest test-jax test-gpu fuzz bench
 .PHONY: bench-programs bench-gpu bench-llama parity clean
+.PHONY: bench-programs bench-gpu test-page pictures clean
 
 ifeq ($(PYTHON),)
 override PYTHON := $(shell sh scripts/pythons.sh default)
@@ -56,6 +57,12 @@ test-jax: setup ## JAX's own scan tests with onescan installed, against stock JA
 
 test-gpu: ## the table of loops on a GPU, by GPU_PYTHON (python3)
 	$(GPU_PYTHON) scripts/gpu_tests.py $(ARGS)
+
+test-page: setup ## the page of onescan.explain in a headless Chromium
+	$(bin)/python -m pytest tests/test_explain_page.py -rs
+
+pictures: setup ## the pictures of docs/, by a headless Chromium
+	$(bin)/python scripts/pictures.py
 
 fuzz: setup ## many more random loops than the test suite tries
 	$(bin)/python -m pytest -n 2 --hypothesis-profile=fuzz -m hypothesis

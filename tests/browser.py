@@ -20,7 +20,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run "
     "--disable-background-networking --disable-component-update --disable-sync "
-    "--force-color-profile=srgb"
+    "--force-color-profile=srgb --hide-scrollbars"
 ).split()
 KEYS = {"left": "\ue012", "right": "\ue014", "tab": "\ue004", "end": "\ue010"}
 

@@ -116,7 +116,7 @@ def _explain_function(
         else:
             Console().print(told)
     except ScanError as error:
-        print(f"onescan explain: {error}", file=sys.stderr)
+        print(error, file=sys.stderr)
         return 1
     return 0
 

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax.extend.core import Literal, jaxpr_as_fun
 
 from onescan import compat
+from onescan.explain.words import plural
 from onescan.loop import Loop, nbytes
 
 
@@ -79,7 +80,8 @@ def _choices(length: int, carry: int, residuals: int) -> list[Choice]:
         ),
         Choice(
             "log",
-            f"keep {levels} carries at a time, halving the loop again and again",
+            f"keep {plural(levels, 'carry', 'carries')} at a time, halving the loop "
+            "again and again",
             ceil(levels * carry + step),
             levels / 2,
         ),
@@ -96,7 +98,7 @@ def _residuals(loop: Loop) -> tuple[int, str | None]:
         *(compat.stacked(aval, loop.length) for aval in loop.x_avals),
     ]
     structs = [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in types]
-    smooth = [i for i, t in enumerate(structs) if jnp.issubdtype(t.dtype, jnp.inexact)]
+    smooth = [i for i, struct in enumerate(structs) if _is_smooth(struct)]
     if not smooth:
         return 0, "nothing that goes into this loop has a derivative"
 
@@ -108,7 +110,8 @@ def _residuals(loop: Loop) -> tuple[int, str | None]:
             outs = jaxpr_as_fun(loop.body)(*consts, *carry, *x)
             return list(outs[: loop.num_carry]), list(outs[loop.num_carry :])
 
-        return jax.lax.scan(body, init, xs, loop.length, loop.reverse)
+        outs = jax.lax.scan(body, init, xs, loop.length, loop.reverse)
+        return [y for y in jax.tree.leaves(outs) if _is_smooth(y)]
 
     def backwards(*args: Any) -> list[Any]:
         def of(*values: Any) -> Any:
@@ -117,7 +120,9 @@ def _residuals(loop: Loop) -> tuple[int, str | None]:
                 whole[i] = value
             return run(*whole)
 
-        return jax.tree.leaves(jax.vjp(of, *(args[i] for i in smooth))[1])
+        outs, pull = jax.vjp(of, *(args[i] for i in smooth))
+        pull(jax.tree.map(jnp.ones_like, outs))  # which not every body can
+        return jax.tree.leaves(pull)
 
     try:
         jaxpr = jax.make_jaxpr(backwards)(*structs).jaxpr
@@ -125,6 +130,10 @@ def _residuals(loop: Loop) -> tuple[int, str | None]:
         return 0, str(error).split("\n")[0].rstrip(".")
     made = {v for v in jaxpr.outvars if not isinstance(v, Literal)}
     return _held(made - {*jaxpr.invars, *jaxpr.constvars}), None
+
+
+def _is_smooth(value: Any) -> bool:
+    return jnp.issubdtype(value.dtype, jnp.inexact)
 
 
 def _held(values: set[Any]) -> int:

@@ -1,0 +1,259 @@
+"""How a loop runs, as `explain` tells it: decisions, places, memory, advice."""
+
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+from gpu_lowering import H200, as_if_on
+
+import onescan
+from onescan import compat, pipeline, switches
+from onescan.explain import explain_loop
+from onescan.explain.decide import decide
+from onescan.explain.memory import memory_of
+from onescan.explain.words import size
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+
+f32 = jnp.float32
+spec = jax.ShapeDtypeStruct
+WEIGHTS = jnp.ones((64, 64)), jnp.ones((64, 64)), jnp.ones((64, 32))
+
+
+def cell(h, x):
+    w, u, _ = WEIGHTS
+    return jnp.tanh(x @ w + h @ u)
+
+
+def recurrent(h, x):
+    h = cell(h, x)
+    scale = jnp.sqrt(jnp.sum(WEIGHTS[0] ** 2))
+    y = h @ WEIGHTS[2] * scale
+    return h, y
+
+
+def large(c, x):
+    return c @ x, None
+
+
+def rare(c, x):
+    return c + jax.lax.igamma(c, x), None
+
+
+def prints(c, x):
+    jax.debug.print("{}", c)
+    return c + x, c
+
+
+def collects(c, x):
+    total, h = c
+    h = jnp.tanh(h @ WEIGHTS[0] + x)
+    return (total + h.T @ x, h), None
+
+
+LOOPS = {
+    "recurrent": (recurrent, spec((8, 64), f32), spec((100, 8, 64), f32)),
+    "lanes": (lambda c, x: (0.5 * c + x, c), spec((300,), f32), spec((100, 300), f32)),
+    "long": (lambda c, x: (0.5 * c + x, c), spec((), f32), spec((9000,), f32)),
+    "large": (large, spec((512, 512), f32), spec((9, 512, 512), f32)),
+    "prints": (prints, spec((), f32), spec((10,), f32)),
+    "one": (lambda c, x: (c + x, c), spec((3,), f32), spec((1, 3), f32)),
+    "collects": (
+        collects,
+        (spec((64, 64), f32), spec((4, 64), f32)),
+        spec((50, 4, 64), f32),
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def told():
+    return {name: onescan.explain(*loop) for name, loop in LOOPS.items()}
+
+
+@pytest.mark.parametrize("platform", ["cpu", "cuda"])
+@pytest.mark.parametrize("name", LOOPS)
+def test_decides_as_the_pipeline_does(told, name, platform):
+    loop = told[name].loop
+    decision = decide(loop, platform)
+    with switches.using(engine="auto"), as_if_on(H200):
+        outcome = pipeline.compile_loop(loop, platform)
+    if loop.body.effects:  # which the hook looks at before the pipeline
+        assert decision.reason.startswith("the body has side effects")
+        return
+    assert decision.reason == getattr(outcome, "reason", None)
+    done = tuple(dict.fromkeys(split.name for split in decision.splits))
+    assert done == outcome.passes
+
+
+def test_the_verdict_of_each_platform(told):
+    cpu, gpu = told["recurrent"].run.platforms
+    assert cpu.verdict == gpu.verdict == "The whole loop becomes one native kernel."
+    assert cpu.layout.startswith("8 independent lanes; vectors of")
+    assert gpu.layout.startswith("8 independent lanes; a block of")
+    assert "no GPU here" in gpu.device or "this machine" in gpu.device
+    assert told["large"].run.default.verdict.startswith("XLA runs this loop: each step")
+
+
+def test_notes_name_the_users_lines(told):
+    line = cell.__code__.co_firstlineno + 2
+    notes = [str(note) for note in told["recurrent"].run.platforms[0].notes]
+    share = 8 * 64 * 64 / told["recurrent"].run.step.operations
+    assert (
+        f"`x @ w` (test_explain_run.py:{line}) needs no carry, so is computed for all "
+        "100 steps at once, before the loop. "
+        f"This is {share:.0%} of a step's work."
+    ) in notes
+    assert any("is the same in every step, so computed once" in note for note in notes)
+    assert any("feeds only y, so is computed for all 100" in note for note in notes)
+    adds = [str(note) for note in told["collects"].run.platforms[0].notes]
+    assert any("only added up over the steps" in note for note in adds), adds
+
+
+def test_lines_are_marked_where_they_run(told):
+    functions = told["recurrent"].functions["cpu"]
+    assert [f.name for f in functions] == ["recurrent", "cell"]
+    marks = {
+        line.text.strip(): line.places
+        for function in functions
+        for line in function.lines
+    }
+    assert marks["h = cell(h, x)"] == ("before", "kernel")
+    assert marks["scale = jnp.sqrt(jnp.sum(WEIGHTS[0] ** 2))"] == ("once",)
+    assert marks["y = h @ WEIGHTS[2] * scale"] == ("after",)
+    assert marks["return jnp.tanh(x @ w + h @ u)"] == ("before", "kernel")
+    assert marks["return h, y"] == ()
+    assert sum(line.share for line in functions[0].lines) == pytest.approx(1)
+    kinds = {
+        p for f in told["large"].functions["cpu"] for n in f.lines for p in n.places
+    }
+    assert kinds == {"xla"}
+
+
+def test_a_step_is_counted(told):
+    step = told["large"].run.step
+    assert step.operations == step.products == 512**3
+    assert (step.carry, step.x, step.y, step.constants) == (1 << 20, 1 << 20, 0, 0)
+    assert step.touched == 3 << 20
+    assert step.intensity == 512**3 / (3 << 20)
+
+
+def test_memory_of_a_gradient_is_what_jax_keeps():
+    def body(c, x):
+        return jnp.sin(c) * x, None
+
+    told = onescan.explain(body, spec((1000,), f32), spec((100, 1000), f32))
+    memory = memory_of(told.loop)
+    assert memory.forward == 4000 * 2 + 400_000
+    by_name = {choice.checkpoint: choice for choice in memory.choices}
+    # per step: cos(c), and sin(c) for the gradient of x
+    assert by_name[None].kept == 2 * 400_000
+    assert memory.residuals == 8000
+    assert by_name["sqrt"].kept == 10 * 4000 + 10 * 8000
+    assert by_name["log"].kept == 7 * 4000 + 8000
+    assert by_name[None].again < by_name["sqrt"].again < by_name["log"].again
+
+
+def test_why_there_is_no_gradient(told):
+    numbers = onescan.explain(lambda c, x: (c + x, c), 0, [1, 2, 3])
+    assert numbers.run.memory.why_no_gradient == (
+        "nothing that goes into this loop has a derivative"
+    )
+
+    def waits(c, x):
+        return jax.lax.while_loop(lambda v: v < 10, lambda v: v * x, c), None
+
+    never = onescan.explain(waits, 1.0, jnp.full(3, 2.0))
+    assert "Reverse-mode differentiation does not work" in (
+        never.run.memory.why_no_gradient
+    )
+
+
+def test_advice(told):
+    line = rare.__code__.co_firstlineno + 1
+    left = onescan.explain(rare, spec((), f32), spec((10,), f32))
+    assert left.run.advice[0].startswith(
+        f"`igamma` at test_explain_run.py:{line} keeps this loop on XLA."
+    )
+    assert "Return what you want to see as y" in told["prints"].run.advice[0]
+    small = onescan.explain(lambda c, x: (c * x, c), 1.0, jnp.ones(5))
+    assert "`jax.vmap`" in small.run.advice[0]
+
+
+def test_seven_billion_parameters_from_shapes_alone():
+    decoder = __import__("decoder_stack")
+    told = decoder.explain_llama()
+    assert told.run.step.operations > 4e11
+    assert size(told.run.memory.xs) == "25.9 GB"
+    names = [function.name for function in told.functions["cpu"]]
+    assert names[:2] == ["inner", "decoder_block"]
+    assert "attention" in names
+
+
+def test_to_dict_tells_the_run(told):
+    run = told["recurrent"].to_dict()["run"]
+    assert run["platforms"]["cpu"]["engine"] == "native"
+    assert run["operations_per_step"] == told["recurrent"].run.step.operations
+    assert set(run["memory"]["gradient"]) == {"None", "sqrt", "log"}
+
+
+def test_rows_of_a_report_explain_themselves():
+    onescan.clear_report()
+
+    def smooth(c, x):
+        c = 0.9 * c + 0.1 * x
+        return c, c
+
+    def loss(xs):
+        return onescan.scan(smooth, 0.0, xs)[1].sum()
+
+    jax.grad(loss)(jnp.arange(5.0))
+    report = onescan.report()
+    assert len(report) == len(report.rows)
+    told = report[0].explain()
+    assert told.name == "smooth"
+    assert told.steps == ()
+    assert "smooth (test_explain_run.py:" in str(told)
+    assert any("made by JAX for a gradient" in row.explain().title for row in report)
+    gradient = report[-1].explain().run.memory
+    assert gradient.why_no_gradient == "this loop is itself a part of one"
+    onescan.clear_report()
+    with pytest.raises(
+        onescan.ScanValueError, match=r"smooth .* can no longer be explained.*last 32"
+    ):
+        report[0].explain()
+
+
+def test_arguments_keep_their_names_in_a_report():
+    onescan.clear_report()
+
+    def body(state, x):
+        return {"a": state["a"] + x["v"], "b": 2.0 * state["b"]}, state["b"]
+
+    xs = {"v": jnp.ones(3)}
+    jax.jit(lambda: onescan.scan(body, {"a": 0.0, "b": 1.0}, xs))()
+    listing = dict(onescan.report()[0].explain().listings())
+    assert "state['a']" in listing["carry"].replace('"', "'").replace("\\", "")
+
+
+def test_no_loop_without_jit():
+    with jax.disable_jit():
+        told = onescan.explain(lambda c, x: (c + x, c), 0, [1, 2, 3])
+        assert "How it runs" not in str(told)
+        assert told.to_dict()["run"] is None
+        with pytest.raises(
+            onescan.ScanValueError, match=r"jax\.disable_jit is in force"
+        ):
+            told.run  # noqa: B018
+        assert "there is nothing to run" in told._repr_html_()
+
+
+def test_positions_are_those_of_the_user(told):
+    loop = told["recurrent"].loop
+    found = {
+        p.function for eqn in loop.body.jaxpr.eqns for p in compat.positions_of(eqn)
+    }
+    assert {"recurrent", "cell"} <= {name.rpartition(".")[2] for name in found}
+    assert explain_loop(loop).title.startswith("recurrent (test_explain_run.py:")
