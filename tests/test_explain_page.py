@@ -173,6 +173,31 @@ def test_a_loop_from_last_to_first(window, pages):
 
 
 @in_browser
+def test_no_tape_where_there_is_none(window, tmp_path):
+    told = onescan.explain(lambda c, _: (2 * c, None), 1, length=3)
+    window.open(told.save(tmp_path / "doubling.html"))
+    window.press("right")
+    assert shown(window) == ["2", "None", "4", "None"]
+    assert window.text("#xs") == window.text("#ys") == "none"
+    drawn = "return document.querySelectorAll('#wires path:not(.tip)').length"
+    assert window.run(drawn) == 3  # the carry: in, out and round
+    assert window.console() == []
+
+
+@in_browser
+def test_dots_run_along_the_wires(window, pages):
+    still = {"name": "prefers-reduced-motion", "value": "no-preference"}
+    window.devtools("Emulation.setEmulatedMedia", features=[still])
+    window.open(pages["add"])
+    dots = "return document.querySelectorAll('#wires circle').length"
+    assert window.run(dots) == 0
+    window.press("right")
+    frames = [window.run(dots) for _ in range(300)]
+    assert max(frames) > 0
+    window.size(1100, 900)
+
+
+@in_browser
 def test_tabs_by_mouse_and_keys(window, pages):
     window.open(pages["train"])
     open_parts = (

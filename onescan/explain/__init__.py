@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -11,10 +11,14 @@ import jax.core
 from onescan import compat, switches
 from onescan.api import scan
 from onescan.arguments import as_sequence
+from onescan.errors import ScanValueError
+from onescan.explain.decide import decide, here
+from onescan.explain.measure import Times, measured
 from onescan.explain.steps import shapes_in, shapes_of, steps_of
 from onescan.explain.view import Explanation as Explanation
 from onescan.loop import Loop
 from onescan.naming import function_name
+from onescan.passes.overtime import evaluate
 
 
 def explain(
@@ -23,6 +27,8 @@ def explain(
     xs: Any = None,
     length: int | None = None,
     reverse: bool = False,
+    *,
+    measure: bool = False,
 ) -> Explanation:
     """Show what `scan(f, init, xs, length, reverse)` does, and how it will run.
 
@@ -32,6 +38,9 @@ def explain(
     costs, how much memory) and the source, each line with where it runs.  It prints;
     ``save("loop.html")`` writes a page.  Arguments of `jax.ShapeDtypeStruct` give all
     but the values, at any size.
+
+    With `measure`, the loop is also run on this machine, by XLA, as one kernel and as
+    it will run, and the run tells how long a step takes each way.
 
     >>> import onescan
     >>> told = onescan.explain(lambda c, x: (c + x, x + 2), 0, [1, 2, 3])
@@ -45,6 +54,8 @@ def explain(
         known = _has_values((init, xs))
         shapes = shapes_of(f, init, xs, length, reverse, known)
         steps = steps_of(f, init, xs, reverse, shapes) if known else ()
+        loop, arguments = _traced(f, init, xs, length, reverse, known)
+        times = _measured(loop, arguments) if measure else None
         name, code = function_name(f)
         return Explanation(
             name=name,
@@ -52,7 +63,8 @@ def explain(
             reverse=reverse,
             shapes=shapes,
             steps=tuple(steps),
-            loop=_traced(f, init, xs, length, reverse, known),
+            loop=loop,
+            times=times,
         )
 
 
@@ -68,10 +80,19 @@ def explain_loop(loop: Loop) -> Explanation:
     )
 
 
+def _measured(loop: Loop | None, arguments: Sequence[Any] | None) -> Times:
+    if loop is None or arguments is None:
+        raise ScanValueError(
+            "onescan.explain: measure=True runs the loop, so init and xs have to be "
+            "arrays, not types, and jax.jit must not be disabled."
+        )
+    return measured(decide(loop, here()), arguments)
+
+
 def _traced(
     f: Any, init: Any, xs: Any, length: int | None, reverse: bool, known: bool
-) -> Loop | None:
-    """The loop as the compiler gets it; None where JAX was told not to make one."""
+) -> tuple[Loop | None, Sequence[Any] | None]:
+    """The loop as the compiler gets it, if JAX makes one, and its arguments."""
 
     def traced(init: Any, xs: Any) -> Any:
         return scan(f, init, xs, length, reverse)
@@ -81,7 +102,12 @@ def _traced(
     else:
         jaxpr = jax.make_jaxpr(traced)(init, xs)
     loops = (eqn for eqn in jaxpr.eqns if eqn.primitive.name == "scan")
-    return next((compat.loop_of(eqn.params) for eqn in loops), None)
+    eqn = next(loops, None)
+    if eqn is None:
+        return None, None
+    given = dict(zip(jaxpr.jaxpr.constvars, jaxpr.consts, strict=True))
+    values = evaluate(jaxpr.eqns, given, eqn.invars) if known else None
+    return compat.loop_of(eqn.params), values
 
 
 def _has_values(tree: Any) -> bool:

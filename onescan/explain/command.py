@@ -24,7 +24,7 @@ from onescan.explain.view import Explanation
 
 USAGE = """\
 onescan explain [--save FILE] module:function --init VALUE [--xs VALUE]
-                       [--length N] [--reverse] [--stages PLATFORM]
+                       [--length N] [--reverse] [--measure] [--stages PLATFORM]
        onescan explain [--save FILE] script.py [arguments ...]
        onescan explain [--save FILE] -m module [arguments ...]
 """
@@ -79,6 +79,7 @@ def explain_command(arguments: Sequence[str], run: Callable[[list[str]], None]) 
     parser.add_argument("--init", metavar="VALUE", help="the carry of the first step")
     parser.add_argument("--xs", metavar="VALUE", help="what the loop goes through")
     parser.add_argument("--length", type=int, metavar="N", help="steps, without xs")
+    parser.add_argument("--measure", action="store_true", help="time it here, too")
     parser.add_argument("--reverse", action="store_true", help="from last to first")
     parser.add_argument(
         "--stages", choices=("cpu", "cuda"), help="print what the compiler makes of it"
@@ -107,7 +108,12 @@ def _explain_function(
     xs = None if options.xs is None else _value(options.xs, names, "--xs", fail)
     try:
         told = onescan.explain(
-            cast("Any", function), init, xs, options.length, options.reverse
+            cast("Any", function),
+            init,
+            xs,
+            options.length,
+            options.reverse,
+            measure=options.measure,
         )
         if options.stages:
             Console().print(told.stages(options.stages))

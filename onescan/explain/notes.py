@@ -21,6 +21,10 @@ from onescan.passes.worth import operations
 
 #: expressions that one sentence names
 NAMED = 3
+#: of a step's operations, what is too little to be told of beside the rest
+SMALL = 0.005
+#: what stands for an operation that no line of the user's led to
+UNKNOWN = "an unknown line"
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,7 @@ class Note:
     name: str  # of the pass
     text: str
     share: float = 0.0  # of a step's operations
+    of_work: bool = False  # whether it moved work, which has a share
 
     def __str__(self) -> str:
         part = f" This is {percent(self.share)} of a step's work." if self.share else ""
@@ -46,7 +51,8 @@ def notes_of(decision: Decision) -> list[Note]:
     if decision.together > 1:
         text = f"XLA runs {decision.together} steps at a time: fewer, larger launches."
         found.append(Note("together", text))
-    return list(dict.fromkeys(found))
+    large = [note for note in found if note.share >= SMALL or not note.of_work]
+    return list(dict.fromkeys(large or found))
 
 
 def _of_split(split: Split, before: Loop, total: float) -> list[Note]:
@@ -91,7 +97,29 @@ def _of_split(split: Split, before: Loop, total: float) -> list[Note]:
             f"loop of their own, so that {{this}} can be done for {steps} at once."
         )
         return _note("ahead", moved, text, 0.0, "needs", "need")
+    if split.name == "simplify":
+        return _simplified(before, split.loop)
+    if split.name == "derive":
+        count = len(before.y_avals) - len(split.loop.y_avals)
+        what = "1 value follows" if count == 1 else f"{count} values follow"
+        text = (
+            f"Of what a gradient needs of each step, {what} from the others by a few "
+            "operations, and so need not be stored."
+        )
+        return [Note("derive", text)]
     return [Note(split.name, _sentence(note)) for note in split.notes]
+
+
+def _simplified(before: Loop, after: Loop) -> list[Note]:
+    found = []
+    if carries := before.num_carry - after.num_carry:
+        one = "No step changes one part of the carry, so it is a constant of the loop."
+        many = f"No step changes {carries} carries, so they are constants of the loop."
+        found.append(one if carries == 1 else many)
+    if ys := len(before.y_avals) - len(after.y_avals):
+        what = "One output is" if ys == 1 else f"{ys} outputs are"
+        found.append(f"{what} there already, as an x, a constant or another output.")
+    return [Note("simplify", text) for text in found]
 
 
 def _note(
@@ -99,7 +127,9 @@ def _note(
 ) -> list[Note]:
     if not eqns:
         return []
-    places = _outermost(dict.fromkeys(map(compat.expression_of, eqns)))
+    expressions = dict.fromkeys(map(compat.expression_of, eqns))
+    known = [text for text in expressions if text != UNKNOWN] or list(expressions)
+    places = _outermost(known)
     single = len(places) == 1
     words = {
         "they": one if single else many,
@@ -107,7 +137,8 @@ def _note(
         "this": "it" if single else "they",
     }
     share = sum(map(operations, eqns)) / total if total else 0.0
-    return [Note(name, f"{_listed(places)} {text.format(**words)}", share)]
+    told = f"{_listed(places)} {text.format(**words)}"
+    return [Note(name, told, share, of_work=total > 0)]
 
 
 def _outermost(expressions: Iterable[str]) -> list[str]:
@@ -135,7 +166,9 @@ def _listed(expressions: list[str]) -> str:
 
 def _quoted(expression: str) -> str:
     code, _, place = expression.rpartition(", ")
-    return f"`{code}` ({place})" if code else f"what {place} computes"
+    if code:
+        return f"`{code}` ({place})"
+    return "what JAX itself adds" if place == UNKNOWN else f"what {place} computes"
 
 
 def _sentence(note: str) -> str:

@@ -81,8 +81,13 @@ def _leaving(
         if split.name == "hoist":
             kind = kinds[eqn.outvars[0]]
             yield eqn, "once" if kind == "fixed" else "before"
-        else:
-            yield eqn, LEAVES_TO.get(split.name, "after")
+        elif split.name in LEAVES_TO:
+            yield eqn, LEAVES_TO[split.name]
 
 
-LEAVES_TO: dict[str, Place] = {"simplify": "nowhere", "ahead": "ahead"}
+#: by pass; others write a body anew and leave its work inside
+LEAVES_TO: dict[str, Place] = {
+    "simplify": "nowhere",
+    "ahead": "ahead",
+    **dict.fromkeys(("accumulate", "sink", "derive", "linear"), "after"),
+}

@@ -10,6 +10,7 @@ from typing import Any
 from onescan import compat, pipeline
 from onescan.explain.advice import advice_for
 from onescan.explain.decide import PLATFORMS, Decision, decide, has_gpu, here
+from onescan.explain.measure import Times
 from onescan.explain.memory import Memory, memory_of
 from onescan.explain.notes import Note, notes_of
 from onescan.explain.places import PLACES, Place, Placed, placed
@@ -101,6 +102,7 @@ class OnPlatform:
         found = dict.fromkeys(PLACES, 0.0)
         for p in self.placed:
             found[p.place] += p.operations / total if total else 0.0
+        del found["nowhere"]
         return {place: share for place, share in found.items() if share > 0}
 
     def to_dict(self) -> dict[str, Any]:
@@ -120,10 +122,11 @@ class Run:
 
     loop: Loop
     platforms: tuple[OnPlatform, ...]
+    times: Times | None = None  # measured on this machine
 
     @staticmethod
-    def of(loop: Loop) -> Run:
-        return Run(loop, tuple(OnPlatform(decide(loop, p)) for p in PLATFORMS))
+    def of(loop: Loop, times: Times | None = None) -> Run:
+        return Run(loop, tuple(OnPlatform(decide(loop, p)) for p in PLATFORMS), times)
 
     @property
     def default(self) -> OnPlatform:
@@ -167,6 +170,7 @@ class Run:
                 "why_no_gradient": memory.why_no_gradient,
             },
             "faster": self.advice,
+            "seconds_per_step": dict(self.times.by_way) if self.times else None,
         }
 
 

@@ -12,11 +12,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from onescan.explain.measure import Times
 from onescan.explain.memory import Choice, Memory
 from onescan.explain.places import PLACES, Place
 from onescan.explain.run import OnPlatform, Run
 from onescan.explain.source import Function, short
-from onescan.explain.words import percent, plural, ratio, size, times
+from onescan.explain.words import duration, percent, plural, ratio, size, times
 
 if TYPE_CHECKING:
     from onescan.explain.view import Explanation
@@ -85,6 +86,8 @@ def _run(run: Run) -> RenderableType:
         (p.name, _platform(p)) for p in run.platforms
     ]
     rows.append(("one step", Text(step_text(run))))
+    if run.times:
+        rows.append(("measured", Text(times_text(run.times))))
     rows.append(("memory", Text("\n".join(memory_lines(run.memory)))))
     if notes := run.default.notes:
         rows.append(("done to it", Text("\n".join(map(str, notes)))))
@@ -115,6 +118,12 @@ def step_text(run: Run) -> str:
         f"{plural(step.operations, 'operation')}{products}, {size(step.touched)} read "
         f"and written, {ratio(step.intensity)} operations a byte"
     )
+
+
+def times_text(times: Times) -> str:
+    """How long a step takes each way, on this machine."""
+    ways = (f"{name} {duration(seconds)}" for name, seconds in times.by_way)
+    return f"a step takes {', '.join(ways)}: {times.gain:.2g} times as fast"
 
 
 def memory_lines(memory: Memory) -> list[str]:

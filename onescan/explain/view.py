@@ -16,6 +16,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 
 from onescan.errors import ScanValueError
 from onescan.explain.layout import cell, json_value, plain, show, value_text
+from onescan.explain.measure import Times
 from onescan.explain.page import in_notebook, page
 from onescan.explain.run import Run
 from onescan.explain.source import Function, marked_source
@@ -46,6 +47,7 @@ class Explanation:
     shapes: Shapes
     steps: tuple[Step, ...]
     loop: Loop | None = None
+    times: Times | None = None  # measured, where that was asked for
 
     @property
     def title(self) -> str:
@@ -70,7 +72,7 @@ class Explanation:
     @cached_property
     def run(self) -> Run:
         """How the loop will run: engines, costs, memory, advice."""
-        return Run.of(self._loop())
+        return Run.of(self._loop(), self.times)
 
     @cached_property
     def functions(self) -> dict[str, list[Function]]:

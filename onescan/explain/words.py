@@ -66,3 +66,15 @@ def times(value: float) -> str:
     ('twice', '3.5 times')
     """
     return "twice" if value == 2 else f"{value:.2g} times"
+
+
+def duration(seconds: float) -> str:
+    """Seconds: "12 ns", "3.4 us", "1.2 ms".
+
+    >>> duration(12e-9), duration(3.4e-6), duration(1.25)
+    ('12 ns', '3.4 us', '1.2 s')
+    """
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= scale:
+            return f"{ratio(seconds / scale)} {unit}"
+    return f"{ratio(seconds / 1e-9)} ns"

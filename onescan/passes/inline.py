@@ -102,7 +102,10 @@ def _equation(
         return _emit(branch.jaxpr, branch.consts, inputs[1:], eqns, platform)
     if expansion := compat.keys_as_bits(eqn) or selection(eqn) or _permutation(eqn):
         traced = jax.make_jaxpr(expansion)(*(_struct(v.aval) for v in inputs))
-        return _emit(traced.jaxpr, traced.consts, inputs, eqns, platform)
+        first = len(eqns)
+        results = _emit(traced.jaxpr, traced.consts, inputs, eqns, platform)
+        eqns[first:] = [compat.placed(inner, eqn) for inner in eqns[first:]]
+        return results
     inputs, params = key_params(eqn, inputs)
     outvars = [Var(_physical(v.aval)) for v in eqn.outvars]
     params = _inner(name, params, platform)

@@ -50,8 +50,12 @@
   const SHORT = 8; // characters of a value that fit into a tape
   let current = 0;
 
+  function textOf(row, kind) {
+    return row.querySelector(`.${kind}`).textContent.trim();
+  }
+
   function cell(row, kind) {
-    const text = row.querySelector(`.${kind}`).innerText.trim();
+    const text = textOf(row, kind);
     return text.length <= SHORT ? text : row.dataset.index;
   }
 
@@ -59,6 +63,10 @@
     const inOrder = [...rows].sort((a, b) => a.dataset.index - b.dataset.index);
     let last = -1;
     const cells = [];
+    if (rows.every((row) => textOf(row, kind) === "None")) {
+      get(id).replaceChildren(item("none", "none"));
+      return;
+    }
     for (const row of walks ? inOrder : []) {
       const index = Number(row.dataset.index);
       if (index !== last + 1) cells.push(item("⋮", "gap"));
@@ -129,8 +137,8 @@
     const read = figure.querySelector(".xs .now");
     const made = figure.querySelector(".ys .now");
     if (read) wire("x", ...drop(box(read), x));
-    wire("x", `M${x.r},${x.y} C${x.r + 20},${x.y} ${body.l - 28},${body.y} ${body.l - 9},${body.y}`, [body.l - 1, body.y, 0]);
-    wire("y", `M${body.r},${body.y} C${body.r + 20},${body.y} ${y.l - 28},${y.y} ${y.l - 9},${y.y}`, [y.l - 1, y.y, 0]);
+    if (read) wire("x", `M${x.r},${x.y} C${x.r + 20},${x.y} ${body.l - 28},${body.y} ${body.l - 9},${body.y}`, [body.l - 1, body.y, 0]);
+    if (made) wire("y", `M${body.r},${body.y} C${body.r + 20},${body.y} ${y.l - 28},${y.y} ${y.l - 9},${y.y}`, [y.l - 1, y.y, 0]);
     if (made) wire("y", ...rise(y, box(made)));
     const out = body.x + (body.r - body.l) / 4;
     const back = body.x - (body.r - body.l) / 4;
@@ -173,8 +181,9 @@
       return dot;
     });
     const begin = performance.now();
-    // x down, x in, y out, y up, carry out, carry round, carry in: who starts when
-    const starts = [0, 350, 900, 1250, 900, 0, 350].slice(-lines.length);
+    // when x goes down and in, y out and up, the carry out, round and in
+    const times = { x: [0, 350], y: [900, 1250], carry: [900, 0, 350] };
+    const starts = lines.map((line) => times[line.getAttribute("class")].shift());
     const turn = (now) => {
       let busy = false;
       lines.forEach((line, i) => {

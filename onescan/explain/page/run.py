@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from onescan.explain.measure import Times
 from onescan.explain.memory import Memory
 from onescan.explain.page.elements import Html, joined, quoted, tag
 from onescan.explain.places import PLACES
 from onescan.explain.run import OnPlatform, Run
-from onescan.explain.words import number, percent, ratio, size, times
+from onescan.explain.words import duration, number, percent, ratio, size, times
 
 
 def run_part(run: Run) -> Html:
@@ -14,9 +15,10 @@ def run_part(run: Run) -> Html:
         tag("div", *map(_platform, run.platforms), class_="cards"),
         tag("h3", "One step"),
         _facts(run),
-        tag("h3", "Memory"),
-        _memory(run.memory),
     ]
+    if run.times:
+        parts += [tag("h3", "Measured here"), _times(run.times)]
+    parts += [tag("h3", "Memory"), _memory(run.memory)]
     if run.advice:
         parts += [tag("h3", "What would make it faster"), _list(run.advice)]
     return joined(*parts)
@@ -78,6 +80,27 @@ def _facts(run: Run) -> Html:
     return tag("dl", *items, class_="facts")
 
 
+def _times(times: Times) -> Html:
+    """Seconds a step, each way with a bar."""
+    most = max(seconds for _, seconds in times.by_way)
+    rows = [
+        tag(
+            "tr",
+            tag("th", name, scope="row"),
+            tag("td", duration(seconds), class_="number"),
+            tag("td", _amount(seconds / most), class_="chart"),
+        )
+        for name, seconds in times.by_way
+    ]
+    names = ("one step", "takes", "")
+    head = tag("thead", tag("tr", *(tag("th", n, scope="col") for n in names)))
+    return tag("table", head, tag("tbody", *rows), class_="memory times")
+
+
+def _amount(share: float) -> Html:
+    return tag("div", class_="amount", style=f"width:{max(100 * share, 0.5):.1f}%")
+
+
 def _part(part: float, whole: float) -> str:
     return percent(part / whole) if part else "none"
 
@@ -114,12 +137,11 @@ def _memory_table(rows: list[Html]) -> Html:
 
 def _memory_row(name: str, meaning: str, held: int, again: str, memory: Memory) -> Html:
     most = max([memory.forward, *(c.kept for c in memory.choices)]) or 1
-    width = f"width:{max(100 * held / most, 0.5):.1f}%"
     return tag(
         "tr",
         tag("th", name, scope="row"),
         tag("td", size(held), class_="number"),
-        tag("td", tag("div", class_="amount", style=width), class_="chart"),
+        tag("td", _amount(held / most), class_="chart"),
         tag("td", again),
         tag("td", meaning, class_="quiet"),
     )
