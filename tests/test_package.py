@@ -22,6 +22,10 @@ import onescan
 carry, ys = onescan.scan(lambda c, x: (c + x, c * x), 0.0, jnp.arange(4.0))
 assert (float(carry), ys.tolist()) == (6.0, [0.0, 0.0, 2.0, 9.0])
 print(onescan.report().rows[0].reason)
+told = onescan.explain(lambda c, x: (c + x, c * x), 0.0, [1.0, 2.0])
+assert told.run.default.verdict.startswith("XLA runs this loop: llvmlite cannot")
+assert "XLA" in str(told)
+assert "XLA" in told._repr_html_()
 try:
     with onescan.engine("native"):
         onescan.scan(lambda c, x: (c + x, None), 0.0, jnp.arange(4.0))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from math import prod
 
-from onescan import compat, pipeline
-from onescan.explain.decide import Decision
+from onescan import compat
+from onescan.explain.decide import Decision, machine
 from onescan.plan.work import work_of
 
 #: operations of a step from which one lane keeps a core busy
@@ -25,7 +25,8 @@ def advice_for(decision: Decision, touched: int) -> list[str]:
         return found
     lanes = prod(lane.size for lane in plan.lanes)
     work = sum(w.operations for w in work_of(decision.core.body.jaxpr))
-    wide = 32 if plan.grid else pipeline.host().vector_bytes // 4
+    host = machine()
+    wide = host.vector_bytes // 4 if host else 1
     if lanes == 1 and work < BUSY:
         what = "the threads of a GPU" if plan.grid else f"vectors of {wide} numbers"
         found.append(

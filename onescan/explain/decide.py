@@ -12,20 +12,19 @@ from typing import Any
 
 import jax
 
-from onescan import pipeline, switches
-from onescan.emit.support import require_supported
+from onescan import llvm, switches
 from onescan.hook import types_of
 from onescan.loop import LeaveToXla, Loop
 from onescan.passes import PARALLEL_PASSES, PASSES, WIDE_PASSES, XLA_PASSES
 from onescan.passes.inline import inline
 from onescan.passes.split import Split
-from onescan.passes.worth import keeps_busy
-from onescan.pipeline import Smaller
-from onescan.plan.choose import choose
+from onescan.passes.worth import PARALLEL_DEVICES, keeps_busy
+from onescan.plan.choose import Machine, choose
 from onescan.plan.gpu import Chip
 from onescan.plan.plan import Plan
 from onescan.plan.profit import require_profit
 from onescan.plan.tiled import tiled
+from onescan.plan.together import steps_together
 
 #: the platforms that are told of: JAX's name, and what people call it
 PLATFORMS = {"cpu": "CPU", "cuda": "NVIDIA GPU"}
@@ -70,13 +69,17 @@ def _decided(loop: Loop, platform: str) -> Decision:
     if loop.body.effects:
         effects = ", ".join(sorted(map(str, loop.body.effects)))
         return Decision(platform, loop, reason=f"the body has side effects ({effects})")
+    if trouble := llvm.trouble():
+        return Decision(platform, loop, reason=trouble)
+    from onescan.pipeline import Smaller  # which needs llvmlite
+
     if loop.length == 0:
         return Decision(platform, loop, reason="the loop has no steps")
     try:
         loop = inline(loop, platform)
     except LeaveToXla as reason:
         return Decision(platform, loop, reason=str(reason))
-    wide = platform in pipeline.PARALLEL_DEVICES
+    wide = platform in PARALLEL_DEVICES
     last = PARALLEL_PASSES if wide and not switches.current().sequential else ()
     smaller = Smaller.of(loop, (*(WIDE_PASSES if wide else PASSES), *last))
     try:
@@ -85,7 +88,7 @@ def _decided(loop: Loop, platform: str) -> Decision:
     except LeaveToXla as left:
         reason = str(left)
     smaller = Smaller.of(loop, (*XLA_PASSES, *last))
-    together = pipeline.steps_together(smaller.core) if platform == "cuda" else 1
+    together = steps_together(smaller.core) if platform == "cuda" else 1
     splits = tuple(smaller.splits)
     if together <= smaller.core.unroll:
         together = 1
@@ -98,6 +101,9 @@ def _planned(loop: Loop, platform: str) -> tuple[Plan | None, Any]:
     """How a kernel lays the loop over the machine; raises what keeps it from one."""
     if not loop.body.out_avals:
         return None, None  # the passes left no loop
+    from onescan import pipeline
+    from onescan.emit.support import require_supported
+
     require_supported(loop)
     if platform == "cuda":
         require_profit(loop, platform)
@@ -109,7 +115,18 @@ def _planned(loop: Loop, platform: str) -> tuple[Plan | None, Any]:
 
 def chip() -> Chip:
     """The GPU of this machine, or one that many have."""
+    from onescan import pipeline
+
     return pipeline.chip() if has_gpu() else ASSUMED
+
+
+def machine() -> Machine | None:
+    """The processor of this machine, if there is a compiler for it."""
+    if llvm.trouble():
+        return None
+    from onescan import pipeline
+
+    return pipeline.host()
 
 
 def has_gpu() -> bool:

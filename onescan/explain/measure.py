@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from onescan import pipeline, surround, switches
+from onescan import surround, switches
 from onescan.explain.decide import Decision
 from onescan.hook import types_of
 from onescan.loop import Loop
@@ -63,17 +63,22 @@ def measured(decision: Decision, args: Sequence[Any]) -> Times:
 
 
 def _ways(decision: Decision) -> dict[str, Way]:
-    loop, platform = decision.loop, decision.platform
-    native = partial(pipeline.native, platform, seen={})
+    loop = decision.loop
     ways = {"by XLA": _bound(loop, surround.stock)}
-    inside = native if decision.reason is None else surround.stock
+    inside = _native(decision) if decision.reason is None else surround.stock
     if decision.plan is not None and decision.splits:
-        ways["as one kernel"] = _bound(loop, native)
+        ways["as one kernel"] = _bound(loop, inside)
     if decision.splits or decision.plan is not None:
         splits, core = list(decision.splits), decision.core
         middle = _bound(core, inside) if core.body.out_avals else lambda *args: []
         ways["as it runs"] = lambda *args: run(splits, middle, list(args))
     return ways
+
+
+def _native(decision: Decision) -> Callable[[Loop], Any]:
+    from onescan import pipeline  # which needs llvmlite
+
+    return partial(pipeline.native, decision.platform, seen={})
 
 
 def _bound(loop: Loop, engine: Callable[[Loop], Any]) -> Way:

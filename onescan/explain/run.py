@@ -7,9 +7,9 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
-from onescan import compat, pipeline
+from onescan import compat
 from onescan.explain.advice import advice_for
-from onescan.explain.decide import PLATFORMS, Decision, decide, has_gpu, here
+from onescan.explain.decide import PLATFORMS, Decision, decide, has_gpu, here, machine
 from onescan.explain.measure import Times
 from onescan.explain.memory import Memory, memory_of
 from onescan.explain.notes import Note, notes_of
@@ -61,7 +61,9 @@ class OnPlatform:
     def device(self) -> str:
         """The machine that is meant."""
         if self.platform == "cpu":
-            host = pipeline.host()
+            host = machine()
+            if host is None:
+                return "no compiler here"
             cores = f"{host.cores} core" + "s" * (host.cores != 1)
             return f"{cores}, {host.vector_bytes * 8}-bit vectors"
         if has_gpu():

@@ -16,8 +16,6 @@ from onescan.explain.decide import PLATFORMS, Decision, chip, decide, here
 from onescan.explain.run import laid_out
 from onescan.loop import Loop
 from onescan.plan.plan import Plan
-from onescan.runtime import cpu
-from onescan.runtime.ptx import ptx
 
 WIDTH = 100
 
@@ -89,6 +87,9 @@ def _texts(loop: Loop, decision: Decision) -> Iterator[tuple[str, str]]:
 
 
 def _code(decision: Decision) -> Iterator[tuple[str, str]]:
+    from onescan.runtime import cpu  # which need llvmlite
+    from onescan.runtime.ptx import ptx
+
     kernel = decision.kernel
     yield "llvm", str(kernel.module)
     if decision.platform == "cuda":
