@@ -11,7 +11,8 @@ from gpu_lowering import H200, as_if_on
 import onescan
 from onescan import compat, pipeline, switches
 from onescan.explain import explain_loop
-from onescan.explain.decide import decide
+from onescan.explain.advice import advice_for
+from onescan.explain.decide import Decision, decide
 from onescan.explain.memory import memory_of
 from onescan.explain.words import size
 
@@ -180,6 +181,27 @@ def test_advice(told):
     assert "Return what you want to see as y" in told["prints"].run.advice[0]
     small = onescan.explain(lambda c, x: (c * x, c), 1.0, jnp.ones(5))
     assert "`jax.vmap`" in small.run.advice[0]
+
+
+@pytest.mark.parametrize(
+    ("reason", "advice"),
+    [
+        ("`sort` at sim.py:41 has no native rule", "`sort` at sim.py:41 keeps this l"),
+        ("`add` at a.py:1 reads a large constant array", "`add` at a.py:1 reads an ar"),
+        (
+            "each step has a matrix product of 90 million multiply-adds",
+            "A step is so l",
+        ),
+        ("one step holds 900 KiB of values, more", "A step works on more numbers"),
+        ("float8_e4m3fn values have no native rule", "There is no kernel for numbers "),
+        ("llvmlite cannot be imported here", "Without a compiler every loop is left"),
+    ],
+)
+def test_what_can_be_done_about_a_reason(told, reason, advice):
+    decision = Decision("cpu", told["large"].loop, reason=reason)
+    (text,) = advice_for(decision)
+    assert text.startswith(advice)
+    assert advice_for(Decision("cpu", told["large"].loop, reason="because")) == []
 
 
 def test_seven_billion_parameters_from_shapes_alone():

@@ -157,7 +157,7 @@ class Run:
     @cached_property
     def advice(self) -> list[str]:
         """What would make it faster."""
-        return advice_for(self.default.decision, self.step.touched)
+        return advice_for(self.default.decision)
 
     def to_dict(self) -> dict[str, Any]:
         step, memory = self.step, self.memory
