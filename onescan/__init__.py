@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
-from onescan import compat, hook, layers
+from onescan import compat, hook, layers, train
 from onescan.api import scan
 from onescan.errors import (
     CheckError,
+    CheckpointError,
     EngineError,
     EngineWarning,
     NonFiniteError,
@@ -22,6 +23,7 @@ from onescan.variants import associative_scan, fori_loop, map
 __version__ = "0.1.0"
 __all__ = [
     "CheckError",
+    "CheckpointError",
     "EngineError",
     "EngineWarning",
     "NonFinite",
@@ -42,6 +44,7 @@ __all__ = [
     "options",
     "report",
     "scan",
+    "train",
     "uninstall",
 ]
 

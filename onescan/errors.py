@@ -36,6 +36,10 @@ class EngineError(ScanError, RuntimeError):
     """A loop was left to XLA although ``engine("native")`` or strict asked for more."""
 
 
+class CheckpointError(ScanError, RuntimeError):
+    """A directory of checkpoints cannot be used; nothing in it was changed."""
+
+
 class CheckError(ScanError, AssertionError):
     """The native engine and XLA disagree beyond rounding."""
 
