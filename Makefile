@@ -5,6 +5,8 @@
 .PHONY: help demo setup lint test test-matrix test-newest test-jax test-gpu fuzz bench
 .PHONY: bench-programs bench-gpu bench-llama parity clean
 .PHONY: bench-programs bench-gpu test-page pictures clean
+.PHONY: help demo setup lint test test-matrix test-newest test-jax test-gpu fuzz soak bench
+.PHONY: bench-programs bench-gpu clean
 
 ifeq ($(PYTHON),)
 override PYTHON := $(shell sh scripts/pythons.sh default)
@@ -67,6 +69,9 @@ pictures: setup ## the pictures of docs/, by a headless Chromium
 fuzz: setup ## many more random loops than the test suite tries
 	$(bin)/python -m pytest -n 2 --hypothesis-profile=fuzz -m hypothesis
 	$(bin)/python scripts/fuzz.py $(ARGS)
+
+soak: setup ## training runs killed at random moments, many times, against a whole one
+	$(bin)/python scripts/soak_training.py $(ARGS)
 
 bench: setup ## benchmarks against stock JAX
 	$(bin)/python benchmarks/run.py

@@ -132,6 +132,13 @@ def test_the_state_of_the_caller_stays():
     assert state.params["w"].tolist() == [0, 0, 0]
 
 
+def test_a_state_may_hold_an_array_twice():
+    zeros = jnp.zeros(2)
+    both = lambda s, _: ({"m": s["m"] + 1, "v": s["v"] + 2}, s["m"][0])
+    run = train.fit(both, {"m": zeros, "v": zeros}, steps=3, progress=False)
+    assert (run.state["m"].tolist(), run.state["v"].tolist()) == ([3, 3], [6, 6])
+
+
 @pytest.mark.parametrize("chunk", [1, 5, 24])
 def test_until_does_not_depend_on_chunks(chunk):
     until = lambda state, metrics: metrics["loss"] < 1.0

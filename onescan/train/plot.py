@@ -9,6 +9,7 @@ import numpy as np
 
 COLOURS = ("#2563eb", "#d97706", "#059669", "#db2777", "#7c3aed", "#475569")
 PANEL = (4.6, 3.2)  # inches
+WIDE = 20  # values that spread over more than this factor have a logarithmic axis
 
 
 def plot_curves(
@@ -43,17 +44,31 @@ def plot_curves(
     return figure
 
 
+def running_mean(values: np.ndarray, width: int) -> np.ndarray:
+    """The mean of the `width` values around each; of fewer at the ends.
+
+    >>> print(running_mean(np.array([0.0, 3.0, 6.0, 9.0]), 3))
+    [1.5 3.  6.  7.5]
+    """
+    ones = np.ones(width)
+    count = np.convolve(np.ones_like(values), ones, "full")
+    total = np.convolve(values, ones, "full")
+    cut = slice((width - 1) // 2, (width - 1) // 2 + len(values))
+    return total[cut] / count[cut]
+
+
 def _curve(axis: Any, name: str, values: Any, colour: str, smooth: int) -> None:
     values = np.asarray(values, float)
     width = smooth or max(1, len(values) // 50)
     steps = np.arange(len(values))
     axis.plot(steps, values, color=colour, alpha=0.25 if width > 1 else 1.0, lw=0.8)
     if 1 < width < len(values):
-        mean = np.convolve(values, np.ones(width) / width, "valid")
-        axis.plot(steps[width - 1 :], mean, color=colour, lw=1.8)
+        axis.plot(steps, running_mean(values, width), color=colour, lw=1.8)
     finite = values[np.isfinite(values)]
-    if finite.size and finite.min() > 0 and finite.max() > 30 * finite.min():
-        axis.set_yscale("log")
+    if finite.size and finite.min() > 0:
+        low, high = np.percentile(finite, [5, 95])  # the ends of a run are extreme
+        if high > WIDE * low:
+            axis.set_yscale("log")
     axis.set_title(name, fontsize=10)
     axis.set_xlabel("step")
     axis.grid(alpha=0.25)

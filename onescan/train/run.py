@@ -34,7 +34,7 @@ class Run:
         """The learning curves: a panel for each metric that is a number per step.
 
         Saves them to `path` where one is given, and returns matplotlib's figure.
-        The bold line is the mean of the last `smooth` steps, by default a fiftieth of
+        The bold line is a running mean over `smooth` steps, by default a fiftieth of
         the run.
         """
         curves = curves_of(self.metrics)
