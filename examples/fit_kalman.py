@@ -77,7 +77,7 @@ def main(steps=500):
     logs = jax.tree.map(jnp.log, GUESS)
     state = {"logs": logs, "optimiser": ADAM.init(logs)}
     run = train.fit(step, state, ys[None], epochs=steps)
-    print(f"{COUNT} measurements, {steps} steps")
+    print(f"{COUNT} measurements, {run.steps} steps")
     for name, true in TRUE.items():
         found = run.metrics[name][-1]
         print(f"  {name:9s}  guessed {GUESS[name]:.2f}  found {found:.3f}  true {true}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ import pytest
 
 import onescan
 from onescan import ScanTypeError, ScanValueError, train
+from onescan.train.convolutions import canonical, has_convolutions
 from onescan.train.length import chunk_length, estimated_seconds
 
 X = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
@@ -217,6 +219,33 @@ def test_flax_train_states():
     assert run.metrics["loss"][-1] < run.metrics["loss"][0]
 
 
+@pytest.mark.parametrize(
+    ("dims", "groups"), [("NCHW OIHW NCHW", 1), ("HWNC IOHW CWNH", 2)]
+)
+def test_convolutions_mean_the_same_in_the_fast_layout(dims, groups):
+    x = jax.random.normal(jax.random.key(0), (6, 6, 6, 6))
+    k = jax.random.normal(jax.random.key(1), {1: (4, 6, 3, 2), 2: (3, 4, 3, 2)}[groups])
+
+    @jax.jit
+    def convolved(k):
+        out = jax.lax.conv_general_dilated(
+            x, k, (2, 1), ((1, 0), (2, 1)), (1, 2), (2, 1), dims.split(), groups
+        )
+        return jnp.sum(jnp.sin(out)), out
+
+    f = jax.grad(convolved, has_aux=True)
+    jaxpr = jax.make_jaxpr(f)(k).jaxpr
+    assert has_convolutions(jaxpr)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-4),
+        canonical(f)(k),
+        f(k),
+    )
+    fast = jax.make_jaxpr(canonical(f))(k)
+    found = re.findall(r"lhs_spec=(\(.*?\)), rhs_spec=(\(.*?\))", str(fast))
+    assert set(found) == {("(0, 3, 1, 2)", "(3, 2, 0, 1)")}
+
+
 def test_errors_of_iterators_come_through():
     def broken():
         yield from one_by_one(stacked())[:10]
@@ -232,9 +261,6 @@ def test_the_report_names_the_users_step():
     onescan.clear_report()
     fit(stacked())
     assert Path(__file__).name in str(onescan.report().to_dict())
-
-
-SUM = lambda total, batch: (total + jnp.sum(batch), total)
 
 
 @pytest.mark.parametrize(

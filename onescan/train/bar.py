@@ -37,6 +37,7 @@ class Bar:
             TextColumn("{task.fields[rate]}"),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
+            TextColumn("left "),
             TextColumn("{task.fields[metrics]}"),
             console=console,
             disable=not seen,

@@ -117,7 +117,7 @@ def fit(
         if position.steps and progress:
             bar.say(f"resumed after {position.steps} steps, from {checkpoint_dir}")
         training = Training(
-            Programs(step, tried.division, source, until),
+            Programs(step, tried, source, until),
             store,
             Listeners(layout, history, logs, bar),
             looks_at_ends=until is not None,

@@ -13,8 +13,9 @@ import jax
 import jax.numpy as jnp
 
 from onescan.api import scan
+from onescan.train.convolutions import canonical, has_convolutions
 from onescan.train.sources import Source
-from onescan.train.state import Division, stepper
+from onescan.train.state import Divided, stepper
 
 Until = Callable[[Any, Any], Any]
 
@@ -30,13 +31,15 @@ class Programs:
     def __init__(
         self,
         step: Callable[..., Any],
-        division: Division,
+        tried: Divided,
         source: Source,
         until: Until | None,
     ) -> None:
-        self._step = stepper(step, division)
+        self._step = stepper(step, tried.division)
+        if jax.default_backend() == "cpu" and has_convolutions(tried.jaxpr):
+            self._step = canonical(self._step)
         self._user_step = step
-        self._division = division
+        self._division = tried.division
         self._source = source
         self._until = until
         self._compiled = jax.jit(
