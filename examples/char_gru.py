@@ -108,9 +108,8 @@ def main(steps=1500):
     data = train.batches(stretches, BATCH)
     run = train.fit(step, init(jax.random.key(0), len(letters)), data, steps=steps)
     bits = run.metrics["bits per letter"]
-    print(
-        f"{run.steps} steps: from {bits[0]:.1f} to {bits[-20:].mean():.1f} bits per letter"
-    )
+    last = bits[-20:].mean()
+    print(f"{run.steps} steps: from {bits[0]:.1f} to {last:.1f} bits per letter")
     written = write(run.state["params"], jax.random.key(1), text[0])
     print("it writes:\n  " + "".join(letters[i] for i in written).replace("\n", "\n  "))
     run.plot("char_gru.png", title="A GRU reads the documentation")
