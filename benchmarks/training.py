@@ -5,6 +5,7 @@
         --quick       fewer rounds
         --only mlp16  one model (mlp16, mlp, cnn, gru, ppo)
         --no-torch    without PyTorch, also where it can be imported
+        --no-compile  without torch.compile, which takes a minute for each model
         --write       put the table into benchmarks/training.md
 
 Every way trains the same model from the same parameters on the same batches; the losses
@@ -49,11 +50,14 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", choices=MODELS)
     parser.add_argument("--no-torch", action="store_true")
+    parser.add_argument("--no-compile", action="store_true")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     if options.gpu != (jax.default_backend() == "gpu"):
         parser.error(f"the default device is a {jax.default_backend()}")
-    torch = training_torch.available() and not options.no_torch
+    torch = ["PyTorch"] if options.no_compile else ["PyTorch", "torch.compile"]
+    if options.no_torch or not training_torch.available():
+        torch = []
     rounds, seconds = (2, 1.0) if options.quick else (4, 2.0)
     rows = []
     for name in [options.only] if options.only else MODELS:
@@ -80,7 +84,7 @@ def main() -> None:
 
 
 def measured(
-    model: Model, gpu: bool, torch: bool, rounds: int, seconds: float
+    model: Model, gpu: bool, torch: list[str], rounds: int, seconds: float
 ) -> dict[str, tuple[float, float]]:
     """Steps per second and seconds to begin, by each way that there is."""
     data = jax.tree.map(jnp.asarray, model.batches)
@@ -89,9 +93,8 @@ def measured(
         "fit, stock JAX": FitSteps(model, data, "xla"),
         "jitted step": JittedSteps(model, data),
     }
-    if torch:
-        steps["PyTorch"] = TorchSteps(model, gpu, False)
-        steps["torch.compile"] = TorchSteps(model, gpu, True)
+    for name in torch:
+        steps[name] = TorchSteps(model, gpu, compiled=name != "PyTorch")
     expected: np.ndarray | None = None
     for name, way in list(steps.items()):
         try:
