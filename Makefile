@@ -2,11 +2,8 @@
 # each Python version. PYTHON=python3.12 chooses another Python than the one found.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup lint test test-matrix test-newest test-jax test-gpu fuzz bench
-.PHONY: bench-programs bench-gpu bench-llama parity clean
-.PHONY: bench-programs bench-gpu test-page pictures clean
-.PHONY: help demo setup lint test test-matrix test-newest test-jax test-gpu fuzz soak bench
-.PHONY: bench-programs bench-gpu clean
+.PHONY: help demo setup lint test test-matrix test-newest test-jax test-gpu fuzz soak
+.PHONY: bench bench-programs bench-gpu bench-llama parity test-page pictures clean
 
 ifeq ($(PYTHON),)
 override PYTHON := $(shell sh scripts/pythons.sh default)

@@ -6,6 +6,7 @@ import re
 from math import prod
 
 from onescan import compat
+from onescan.advice import advice
 from onescan.explain.decide import Decision, machine
 from onescan.plan.work import work_of
 
@@ -49,47 +50,9 @@ def advice_for(decision: Decision) -> list[str]:
 
 
 def _on_xla(decision: Decision) -> list[str]:
-    """What the user can do about the reason, if anything."""
-    for pattern, text in REMEDIES:
-        if found := re.search(pattern, decision.reason or ""):
-            return [text.format(*found.groups())]
-    return []
-
-
-#: what a reason to leave a loop to XLA says, and what a user can do then
-REMEDIES = (
-    (
-        r"(`[^`]+` at \S+) reads a large constant",
-        "{0} reads an array that was made with NumPy inside the body. Make it before "
-        "the loop with `jnp`, so that it is an argument of the program.",
-    ),
-    (
-        r"(`[^`]+` at \S+)",
-        "{0} keeps this loop on XLA. Move it out of the loop, or write it with other "
-        "operations, and the rest becomes one kernel.",
-    ),
-    (
-        r"side effects",
-        "Printing, callbacks and the like keep this loop on XLA. Return what you want "
-        "to see as y instead, and look at it after the loop.",
-    ),
-    (
-        r"matrix product of \S+ million|million operations for a block",
-        "A step is so large that XLA keeps the machine busy with it; there is nothing "
-        "to gain from one kernel, and nothing to do.",
-    ),
-    (
-        r"holds \S+ KiB of values|weights do not fit",
-        "A step works on more numbers than fit beside the processor. Smaller batches "
-        "for each loop, with `jax.vmap` or `jax.lax.map` over them, may fit.",
-    ),
-    (
-        r"(\S+) values have no native rule",
-        "There is no kernel for numbers of the type {0}. If another type will do, "
-        "convert init and xs before the loop.",
-    ),
-    (
-        r"llvmlite|LLVM makes no code",
-        "Without a compiler every loop is left to XLA: `pip install llvmlite`.",
-    ),
-)
+    """What keeps the loop on XLA, and what the user can do about it."""
+    reason = decision.reason or ""
+    operation = re.match(r"`[^`]+` at \S+", reason)
+    keeps = f"{operation[0]} keeps this loop on XLA. " if operation else ""
+    what = advice(reason)
+    return [f"{keeps}{what or ''}".strip()] if keeps or what else []

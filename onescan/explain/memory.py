@@ -8,7 +8,7 @@ trade them for time: keep the carry now and then, and run the steps in between a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, log2, sqrt
+from math import ceil
 from typing import Any
 
 import jax
@@ -16,7 +16,13 @@ import jax.numpy as jnp
 from jax.extend.core import Literal, jaxpr_as_fun
 
 from onescan import compat
-from onescan.explain.words import plural
+from onescan.long.schedule import (
+    Schedule,
+    logarithmic,
+    peak,
+    recomputed,
+    square_root,
+)
 from onescan.loop import Loop, nbytes
 
 
@@ -48,6 +54,17 @@ class Memory:
         return self.constants + 2 * self.carry + self.xs + self.ys
 
 
+SHORT = "the loop is too short for segments: keep what every step leaves"
+#: of a loop in one piece, and of one in segments
+MEANINGS = (
+    {"sqrt": SHORT, "log": SHORT},
+    {
+        "sqrt": "keep the carry now and then, and run the steps between again",
+        "log": "segments inside segments: keep few carries, run steps several times",
+    },
+)
+
+
 def memory_of(loop: Loop) -> Memory:
     """The memory that a loop needs."""
     length = loop.length
@@ -66,25 +83,21 @@ def memory_of(loop: Loop) -> Memory:
 
 
 def _choices(length: int, carry: int, residuals: int) -> list[Choice]:
-    """From the fastest to the smallest."""
-    step = residuals / max(length, 1)
-    segment = max(1, ceil(sqrt(length)))
-    levels = max(1, ceil(log2(max(length, 2))))
+    """As JAX does it, and by the schedules that `onescan.scan(checkpoint=...)` has."""
+    step = ceil(residuals / max(length, 1))
+
+    def choice(name: str, schedule: Schedule) -> Choice:
+        return Choice(
+            name,
+            MEANINGS[len(schedule[0].sizes) > 1][name],
+            peak(schedule, carry, step),
+            recomputed(schedule) / max(length, 1),
+        )
+
     return [
         Choice(None, "keep what every step leaves, as JAX does", residuals, 0.0),
-        Choice(
-            "sqrt",
-            f"keep the carry every {segment} steps, run the steps between again",
-            ceil(ceil(length / segment) * carry + segment * step),
-            1.0,
-        ),
-        Choice(
-            "log",
-            f"keep {plural(levels, 'carry', 'carries')} at a time, halving the loop "
-            "again and again",
-            ceil(levels * carry + step),
-            levels / 2,
-        ),
+        choice("sqrt", square_root(length)),
+        choice("log", logarithmic(length)),
     ]
 
 
