@@ -24,8 +24,6 @@ import time
 from collections.abc import Iterator
 from types import FrameType
 
-from onescan.runtime import compiler
-
 #: seconds after a call of a loop in which a signal is left to its next call
 HELD = 2.0
 
@@ -112,6 +110,8 @@ def _stack(frame: FrameType | None) -> Iterator[FrameType]:
 
 @functools.cache
 def _code() -> dict[str, int]:
+    from onescan.runtime import compiler  # which needs llvmlite
+
     text = TEXT.format(
         triple=compiler.triple(),
         layout=compiler.data_layout(),
