@@ -24,7 +24,7 @@ from onescan.absorb import absorbed
 from onescan.check import lower_both
 from onescan.errors import EngineError, EngineWarning
 from onescan.llvm import compile_loop
-from onescan.loop import Loop
+from onescan.loop import LeaveToXla, Loop
 from onescan.outcome import Left, Native
 from onescan.plan.work import equations
 
@@ -75,6 +75,9 @@ def _lower_scan(ctx: Any, *args: Any, **params: Any) -> Sequence[Any]:
                 passed = outcome.lower(ctx.replace(), *args)
     except EngineError:  # a loop inside this one, in strict mode
         raise
+    except LeaveToXla as reason:
+        undo()
+        outcome = Left(str(reason))
     except Exception as error:
         undo()
         reason = f"the engine failed inside ({type(error).__name__}: {error})"

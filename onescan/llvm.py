@@ -6,12 +6,17 @@ from __future__ import annotations
 
 from functools import cache
 
-from onescan.loop import Loop
+from onescan.loop import LeaveToXla, Loop
 from onescan.outcome import Left, Native
+from onescan.runtime import memory
 
 
 def compile_loop(loop: Loop, platform: str) -> Native | Left:
     """Decide about one loop, and compile it if it is ours."""
+    try:
+        memory.require()
+    except LeaveToXla as reason:
+        return Left(str(reason))
     if reason := trouble():
         return Left(reason)
     from onescan import pipeline  # which cannot be imported without llvmlite

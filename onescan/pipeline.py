@@ -18,6 +18,7 @@ from jax.extend.core import JaxprEqn
 from jax.interpreters import mlir
 
 from onescan import compat, switches
+from onescan.emit.budget import require_short
 from onescan.emit.gpu import TooLarge
 from onescan.emit.gpu import build as build_for_gpu
 from onescan.emit.kernel import build
@@ -140,7 +141,10 @@ def native(platform: str, loop: Loop, seen: Seen) -> Callable[..., Sequence[Any]
     if platform == "cuda":
         return _reading_in_place(*planned_on_gpu(loop, chip()), _call_on_gpu, seen)
     plan = planned()
-    return _reading_in_place(plan, kernel_of(plan), _call_on_cpu, seen)
+    kernel = kernel_of(plan)
+    if switches.current().engine != "native":
+        require_short(loop, kernel.module)
+    return _reading_in_place(plan, kernel, _call_on_cpu, seen)
 
 
 def _reading_in_place(

@@ -15,6 +15,7 @@ import onescan
 def test_reshaped() -> None:
     def body(c: Any, _: Any) -> Any:
         total = jnp.zeros((3, 0)).reshape(0).sum() + c[:0].reshape(2, 0).sum()
+        total += jnp.sort(c[:0]).sum() + jnp.argsort(c[:0].reshape(2, 0)).sum()
         return c + total, (c[:0].reshape(0, 4), c[:0].reshape(2, 0, 3)[None])
 
     _, (narrow, wide) = assert_engines_agree(

@@ -308,5 +308,6 @@ class Array:
     memory: Memory | None = None  # where it stands, if it stands anywhere
     reads: frozenset[Memory] = field(default_factory=frozenset)
     cost: int = 0  # operations to pull one element
+    depth: int = 0  # calls, one inside the other, to pull one element
     lanes: tuple[Any, ...] = ()  # for each dimension, the lane axis it is, or None
     steady: bool = False  # whether it is known to be the same in every step

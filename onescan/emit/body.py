@@ -9,7 +9,7 @@ later; readers of the old values are moved in front of it where they can be.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from jax.extend.core import Jaxpr, Literal, Var
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Memory
 from onescan.emit.convert import convert
-from onescan.emit.emitter import Emitter
+from onescan.emit.emitter import DEEPEST, Emitter
 from onescan.emit.indexing import SCATTERS
 from onescan.emit.rules import RULES
 from onescan.loop import Equation
@@ -53,21 +53,16 @@ class Body:
         }
         self.last.update({v: len(self.eqns) for v in jaxpr.outvars if _is_var(v)})
         self.now = 0
+        self._sinks: dict[Any, set[Any]] | None = None
 
     def sinks(self, var: Var) -> set[Any]:
         """Where a value is pulled from in the end, if nobody puts it away before.
 
         All results of one shape count as one place.
         """
-        found: set[Any] = set()
-        if any(v is var for v in self.jaxpr.outvars):
-            found.add(tuple(var.aval.shape))  # type: ignore[attr-defined]
-        for eqn in self.jaxpr.eqns:
-            if var in eqn.invars and eqn.primitive.name in FUSED:
-                found.update(*(self.sinks(out) for out in eqn.outvars))
-            elif var in eqn.invars:
-                found.add(id(eqn))
-        return found
+        if self._sinks is None:
+            self._sinks = _sinks(self.jaxpr)
+        return self._sinks[var]
 
     def run(self) -> list[Array]:
         """Emit every equation; the results may still be lazy."""
@@ -79,7 +74,8 @@ class Body:
             rule = self.e.special.get(name) or RULES[name]
             results = rule(self.e, eqn, operands)
             for var, array in zip(eqn.outvars, results, strict=True):
-                if array.memory is None and self.e.keeps(self, var, array):
+                deep = array.depth >= DEEPEST
+                if array.memory is None and (deep or self.e.keeps(self, var, array)):
                     array = self.e.materialise(array)
                     self.owned.add(array.memory)  # type: ignore[arg-type]
                 self.env[var] = array
@@ -118,6 +114,19 @@ class Body:
         return False
 
 
+def _sinks(jaxpr: Jaxpr) -> dict[Any, set[Any]]:
+    """For each value the places it is pulled from, found from the last to the first."""
+    found: dict[Any, set[Any]] = defaultdict(set)
+    for var in filter(_is_var, jaxpr.outvars):
+        found[var].add(tuple(var.aval.shape))
+    for eqn in reversed(jaxpr.eqns):
+        fused = eqn.primitive.name in FUSED
+        places = set().union(*(found[v] for v in eqn.outvars)) if fused else {id(eqn)}
+        for var in filter(_is_var, eqn.invars):
+            found[var] |= places
+    return found
+
+
 def _is_var(v: Any) -> bool:
     return isinstance(v, Var)
 
@@ -136,31 +145,45 @@ def ordered(jaxpr: Jaxpr, early: bool) -> list[Equation]:
     done: set[int] = set()
     order: list[Equation] = []
 
-    def needs(k: int, seen: set[int]) -> set[int]:
-        for v in jaxpr.eqns[k].invars:
-            p = producer.get(v) if isinstance(v, Var) else None
-            if p is not None and p not in seen:
-                seen.add(p)
-                needs(p, seen)
-        return seen
+    def before(k: int) -> list[int]:
+        """What an equation reads."""
+        found = (producer.get(v) for v in jaxpr.eqns[k].invars if isinstance(v, Var))
+        return [p for p in found if p is not None]
 
-    def emit(k: int) -> None:
-        if k in done:
-            return
+    def needs(reader: int, update: int) -> bool:
+        """Whether a reader of the old value waits for the new one too."""
+        seen, left = {reader}, [reader]
+        while left:
+            for p in before(left.pop()):
+                if p == update:
+                    return True
+                if p > update and p not in seen:
+                    seen.add(p)
+                    left.append(p)
+        return False
+
+    def first(k: int) -> list[int]:
+        """What comes before an equation: producers, readers of what it overwrites."""
         eqn = jaxpr.eqns[k]
-        for v in eqn.invars:
-            if isinstance(v, Var) and (p := producer.get(v)) is not None:
-                emit(p)
-        if eqn.primitive.name in UPDATES and isinstance(eqn.invars[0], Var):
-            for reader in readers[eqn.invars[0]]:
-                if reader > k and k not in needs(reader, set()):
-                    emit(reader)
-        if k not in done:
-            done.add(k)
-            order.append(eqn)
+        if eqn.primitive.name not in UPDATES or not isinstance(eqn.invars[0], Var):
+            return before(k)
+        later = [r for r in readers[eqn.invars[0]] if r > k and not needs(r, k)]
+        return [*before(k), *later]
 
-    for k in _levels(jaxpr, producer) if early else range(len(jaxpr.eqns)):
-        emit(k)
+    for start in _levels(jaxpr, producer) if early else range(len(jaxpr.eqns)):
+        waiting = [(start, iter(first(start)))] if start not in done else []
+        begun = {start}
+        while waiting:
+            k, others = waiting[-1]
+            following = next((o for o in others if o not in done and o not in begun), None)
+            if following is not None:
+                begun.add(following)
+                waiting.append((following, iter(first(following))))
+                continue
+            waiting.pop()
+            if k not in done:
+                done.add(k)
+                order.append(jaxpr.eqns[k])
     return order
 
 

@@ -18,6 +18,10 @@ from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index
 from onescan.emit.convert import any_lane
 from onescan.emit.emitter import Emitter
+from onescan.plan.work import work_of
+
+#: steps of an inner loop that are written one after the other, if they are short
+MOST = 4
 
 
 def emit_body(e: Emitter, jaxpr: Any, args: list[Array], owned: set) -> list[Array]:
@@ -77,11 +81,12 @@ def scan(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
             )
         renew(e, cells, outs[: inner.num_carry])
 
-    if inner.length > 4:
-        with e.loop(inner.length) as k:
+    work = max(1, sum(w.operations for w in work_of(jaxpr)))
+    if inner.length <= min(MOST, max(1, e.unrolled_operations // work)):
+        for k in range(inner.length):
             step((k,))
     else:
-        for k in range(inner.length):
+        with e.loop(inner.length) as k:
             step((k,))
     return [*cells, *ys]
 

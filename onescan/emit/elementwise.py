@@ -19,7 +19,7 @@ from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index
 from onescan.emit.convert import convert, intrinsic, like, rounded, suffix
 from onescan.emit.emitter import Emitter
-from onescan.emit.math import FUNCTIONS
+from onescan.emit.math import FUNCTIONS, shared
 from onescan.emit.math.remainder import remainder as exact_remainder
 
 Op = Callable[[ty.Builder, Any, list[ir.Value]], ir.Value]
@@ -232,7 +232,7 @@ def _pow(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     x, y = xs
     if not ty.is_float(_dtype(eqn, 1)):
         y = convert(b, y, _dtype(eqn, 1), _dtype(eqn, 0))
-    return FUNCTIONS["pow"](b, x, y)
+    return shared.apply(b, "pow", x, y)
 
 
 # bits
@@ -319,7 +319,7 @@ def _select_n(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
 
 
 def _function(name: str) -> Op:
-    return lambda b, eqn, xs: FUNCTIONS[name](b, *xs)
+    return lambda b, eqn, xs: shared.apply(b, name, *xs)
 
 
 OPS: dict[str, Op] = {

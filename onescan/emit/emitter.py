@@ -22,6 +22,9 @@ from onescan.plan.plan import Lane, Plan
 
 #: elementwise values dearer than this (in operations) are not computed twice
 CHEAP = 1
+#: operations of a chain that are done at once, whatever its length: pulling a value
+#: calls as many functions, one inside the other, and Python bounds that
+DEEPEST = 64
 
 
 class Emitter(Loops):
@@ -99,6 +102,7 @@ class Emitter(Loops):
             at=at,
             reads=frozenset().union(*(a.reads for a in operands)),
             cost=cost + sum(a.cost for a in operands),
+            depth=1 + max((a.depth for a in operands), default=0),
             lanes=self.plan.local_lanes(var),
             steady=steady,
         )

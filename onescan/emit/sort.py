@@ -1,6 +1,8 @@
 """sort along a small axis: a merge network of compare-and-exchange steps.
 
-The same exchanges happen whatever the values are, so all lanes sort at once.
+The same exchanges happen whatever the values are, so all lanes sort at once.  A short
+network is written out, in registers; a longer one is a table of the places that are
+exchanged, and a loop over it.
 Batcher's odd-even merge network is not stable by itself; a position is carried
 along and breaks ties, which makes it so.  NaN sorts last, and -0 with 0.
 """
@@ -10,12 +12,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from onescan.emit import elementwise as el
 from onescan.emit import types as ty
-from onescan.emit.arrays import Array, Index
+from onescan.emit.arrays import Array, Index, Vec
 from onescan.emit.emitter import Emitter
 
 LONGEST = 64
+#: rough operations of one exchange of one operand
+EXCHANGE = 5
 
 
 def exchanges(n: int) -> Iterator[tuple[int, int]]:
@@ -36,7 +42,14 @@ def sort(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     axis, num_keys = eqn.params["dimension"], eqn.params["num_keys"]
     targets = [e.fresh(out) for out in eqn.outvars]
     first = targets[0]
+    if 0 in first.shape:
+        return targets
     n = first.shape[axis]
+    network = list(exchanges(n))
+    cost = len(network) * EXCHANGE * len(operands)
+    if cost > e.unrolled_operations:
+        _by_table(e, eqn, operands, targets, network)
+        return targets
     others = tuple(s for i, s in enumerate(first.shape) if i != axis)
     lanes = tuple(l for i, l in enumerate(first.lanes) if i != axis)
 
@@ -66,8 +79,48 @@ def sort(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
                 assert target.memory is not None
                 target.memory.store(e.b, place(k), value)
 
-    e.nest(others, lanes, visit, None if axis == len(first.shape) - 1 else -1)
+    e.nest(others, lanes, visit, _vector(first, axis), cost)
     return targets
+
+
+def _vector(target: Array, axis: int) -> int | None:
+    """Along which of the other dimensions vectors lie."""
+    return None if axis == len(target.shape) - 1 else -1
+
+
+def _by_table(
+    e: Emitter,
+    eqn: Any,
+    operands: list[Array],
+    targets: list[Array],
+    network: list[tuple[int, int]],
+) -> None:
+    """Sort in memory: each exchange reads two rows and writes them back."""
+    axis, keys = eqn.params["dimension"], operands[: eqn.params["num_keys"]]
+    first = targets[0]
+    for target, x in zip(targets, operands, strict=True):
+        e.put(target, x)
+    positions = e.scratch(first.shape, first.lanes, np.int32)
+    rows: list[Any] = [*(target.memory for target in targets), positions]
+    table = e.constant_data(np.array(network, np.int64))
+
+    def visit(index: tuple[Index, ...]) -> None:
+        place = lambda k: (*index[:axis], k, *index[axis:])
+        width = max(i.width if isinstance(i, Vec) else 0 for i in (*index, 0))
+        with e.loop(first.shape[axis]) as k:
+            number = ty.splat(e.b, e.b.trunc(k, ty.I32), width)
+            positions.store(e.b, place(k), number)
+        with e.loop(len(network)) as k:
+            low, high = (place(table.load(e.b, (k, side))) for side in (0, 1))
+            x, y = ([row.load(e.b, at) for row in rows] for at in (low, high))
+            swap = _before(e.b, keys, y, x)
+            for row, a, b in zip(rows, x, y, strict=True):
+                row.store(e.b, low, e.b.select(swap, b, a))
+                row.store(e.b, high, e.b.select(swap, a, b))
+
+    others = tuple(s for i, s in enumerate(first.shape) if i != axis)
+    lanes = tuple(l for i, l in enumerate(first.lanes) if i != axis)
+    e.nest(others, lanes, visit, _vector(first, axis), e.unrolled_operations)
 
 
 def _before(

@@ -21,6 +21,7 @@ from llvmlite import binding
 from llvmlite.binding.newpassmanagers import NewPassManager
 
 from onescan.errors import ScanError
+from onescan.runtime import memory
 
 DEFAULT_LEVEL = 2
 
@@ -85,6 +86,7 @@ def optimised(
     text: str, level: int = DEFAULT_LEVEL, machine: Any = None
 ) -> Iterator[Any]:
     """The module of this text, verified and optimised, while the context lasts."""
+    memory.require(len(text))
     with (
         closing(binding.create_context()) as context,
         closing(_checked(binding.parse_assembly, text, context)) as module,

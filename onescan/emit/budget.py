@@ -1,0 +1,32 @@
+"""How long the code of a kernel may be: LLVM's time grows with it, XLA's does not.
+
+XLA compiles a loop in a time that grows with the equations of its body, whatever their
+shapes.  A kernel may have so many instructions that LLVM takes no longer than that.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onescan.loop import LeaveToXla, Loop
+from onescan.plan.work import equations
+
+#: instructions that a kernel may have at least, and for each equation of the body
+#: (`benchmarks/compile_time.py` prints what either costs)
+LEAST = 6000
+EACH = 40
+
+
+def instructions(module: Any) -> int:
+    """Instructions of a module, before LLVM has seen it."""
+    return sum(len(block.instructions) for f in module.functions for block in f.blocks)
+
+
+def require_short(loop: Loop, module: Any) -> None:
+    """Raise `LeaveToXla` for a kernel that takes longer to compile than XLA's loop."""
+    allowed = LEAST + EACH * sum(1 for _ in equations(loop.body.jaxpr))
+    if (found := instructions(module)) > allowed:
+        raise LeaveToXla(
+            f"its kernel would have {found:,} instructions, and compiling more than "
+            f"{allowed:,} takes longer than XLA takes for the whole loop"
+        )

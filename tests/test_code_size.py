@@ -1,0 +1,158 @@
+"""Bodies that are long or deep, and kernels that must stay short to compile fast."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from engines import assert_engines_agree, run
+from gpu_lowering import launches_of
+from jax import lax
+from kernels import loop_in, plan_of
+from processes import output
+
+import onescan
+from onescan import pipeline
+from onescan.emit import budget
+from onescan.emit.body import ordered
+from onescan.loop import LeaveToXla
+from onescan.runtime import memory
+
+
+def size_of(f: Callable[..., Any], *args: Any) -> int:
+    """Instructions of the kernel of a function's first loop."""
+    return budget.instructions(pipeline.kernel_of(plan_of(loop_in(f, *args))).module)
+
+
+def chain(n: int, width: int, op: Callable[[Any], Any] = lambda c: c) -> Any:
+    def body(c: Any, x: Any) -> Any:
+        for _ in range(n):
+            c = op(c) * 0.9 + x
+        return c, c
+
+    return lambda x: onescan.scan(body, jnp.full((width,) if width else (), 0.1), x)
+
+
+def nested(depth: int) -> Callable[[Any], Any]:
+    if depth == 0:
+        return lambda c: jnp.sin(c) * 0.9 + 0.1
+    inner = nested(depth - 1)
+    return lambda c: onescan.scan(lambda c, _: (inner(c), None), c, None, 4)[0]
+
+
+def sorting(shape: tuple[int, ...], axis: int = -1) -> Any:
+    """Numbers that come up again and again, so that positions break ties."""
+
+    def body(c: Any, x: Any) -> Any:
+        values = jnp.where(c > 2, -c, 1 - c * x)
+        return lax.sort(values, axis), jnp.argsort(values, axis)
+
+    start = np.random.default_rng(0).integers(-4, 5, shape).astype(np.float32)
+    start.ravel()[:2] = np.nan, -0.0
+    return lambda x: onescan.scan(body, start, x)
+
+
+def test_chains_longer_than_python_calls_deep() -> None:
+    carry, _ = run("native", chain(600, 0), jnp.ones(2))
+    assert float(carry) == pytest.approx(10.0, rel=1e-5)
+
+
+def test_long_chains_on_a_gpu() -> None:
+    with onescan.engine("native"):
+        assert launches_of(chain(500, 0), jnp.ones(3))
+
+
+def test_code_grows_with_the_body() -> None:
+    short, long = (size_of(chain(n, 33), jnp.ones(3)) for n in (100, 300))
+    assert 2 * short < long < 4 * short
+
+
+def test_readers_in_front_of_many_updates() -> None:
+    """Each update waits for the readers of the old value; Python's stack does not."""
+
+    def body(c: Any, x: Any) -> Any:
+        for _ in range(400):
+            c = lax.dynamic_update_slice(c, lax.slice(c, (1,), (3,)) + x, (0,))
+        return c, None
+
+    loop = loop_in(lambda xs: onescan.scan(body, jnp.ones(8), xs), jnp.ones(3))
+    jaxpr = loop.body.jaxpr
+    assert len(jaxpr.eqns) > 1000
+    assert sorted(map(id, ordered(jaxpr, early=True))) == sorted(map(id, jaxpr.eqns))
+
+
+def test_inner_loops_are_not_copied_at_every_level() -> None:
+    two, five = (size_of(nested(depth), jnp.float32(0.3)) for depth in (2, 5))
+    assert five < 1.5 * two
+    assert_engines_agree(nested(3), jnp.float32(0.3), ulps=4)
+
+
+def test_functions_used_often_are_called() -> None:
+    few, many = (size_of(chain(n, 33, jnp.sin), jnp.ones(3)) for n in (15, 80))
+    assert many < 2 * few
+    carry, _ = run("native", chain(15, 33, jnp.sin), jnp.ones(1))
+    want = np.float64(0.1)
+    for _ in range(15):
+        want = np.sin(want) * 0.9 + 1
+    np.testing.assert_allclose(carry, want, rtol=1e-6)
+
+
+def test_long_sorts_are_loops() -> None:
+    sizes = [size_of(sorting(shape), jnp.ones(3)) for shape in ((9,), (64,), (16, 9))]
+    assert max(sizes) < 3 * min(sizes)
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((3, 17), 1), ((40, 5), 0)])
+def test_long_sorts(shape: tuple[int, ...], axis: int) -> None:
+    xs = jnp.array([[1.0, 0.0, -1.0]])
+    assert_engines_agree(jax.vmap(sorting(shape, axis)), jnp.tile(xs, (5, 1)))
+    assert_engines_agree(sorting(shape, axis), xs[0])
+
+
+def test_what_takes_long_to_compile_goes_to_xla() -> None:
+    f = chain(3, 0, lax.lgamma)
+    with mock.patch.multiple(budget, LEAST=10, EACH=1):
+        onescan.clear_report()
+        jax.jit(f).lower(jnp.ones(3))
+        (row,) = onescan.report().rows
+    assert row.engine == "xla"
+    assert "takes longer than XLA takes for the whole loop" in (row.reason or "")
+
+
+UNDER_A_LIMIT = """
+import resource
+import jax
+import jax.numpy as jnp
+import onescan
+
+jax.jit(lambda x: x + 1)(jnp.ones(3))
+with open("/proc/self/status") as status:
+    size = next(line for line in status if line.startswith("VmSize"))
+limit = (int(size.split()[1]) << 10) + (50 << 20)
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+carry, _ = onescan.scan(lambda c, x: (jnp.sin(c) + x, None), 0.5, jnp.ones(4))
+print(float(carry) > 0, onescan.report().rows[0].reason)
+"""
+
+
+def test_under_a_memory_limit_a_loop_goes_to_xla() -> None:
+    assert "True this process may take " in output(UNDER_A_LIMIT)
+
+
+def test_memory_is_asked_for_by_the_size_of_the_code() -> None:
+    memory.require()
+    unlimited = (resource.RLIM_INFINITY,) * 2
+    with mock.patch.object(memory.resource, "getrlimit", return_value=unlimited):
+        assert memory.left() is None
+    with (
+        mock.patch.object(memory, "left", return_value=100 << 20),
+        pytest.raises(LeaveToXla, match="100 MiB more memory, and compiling the loop"),
+    ):
+        memory.require()
+        memory.require(1 << 30)
