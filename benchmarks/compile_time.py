@@ -2,7 +2,7 @@
 
 ``python benchmarks/compile_time.py``: bodies that are long, deep, or repeat themselves.
 The last two columns are what the compile budget (`onescan/emit/budget.py`) and the
-memory guard (`onescan/runtime/memory.py`) count: instructions, and bytes of LLVM's text.
+memory guard (`onescan/runtime/memory.py`) count: instructions, and bytes of IR.
 """
 
 from __future__ import annotations

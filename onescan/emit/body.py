@@ -117,7 +117,8 @@ class Body:
 def _sinks(jaxpr: Jaxpr) -> dict[Any, set[Any]]:
     """For each value the places it is pulled from, found from the last to the first."""
     found: dict[Any, set[Any]] = defaultdict(set)
-    for var in filter(_is_var, jaxpr.outvars):
+    outs: list[Any] = [v for v in jaxpr.outvars if _is_var(v)]
+    for var in outs:
         found[var].add(tuple(var.aval.shape))
     for eqn in reversed(jaxpr.eqns):
         fused = eqn.primitive.name in FUSED
@@ -175,7 +176,9 @@ def ordered(jaxpr: Jaxpr, early: bool) -> list[Equation]:
         begun = {start}
         while waiting:
             k, others = waiting[-1]
-            following = next((o for o in others if o not in done and o not in begun), None)
+            following = next(
+                (o for o in others if o not in done and o not in begun), None
+            )
             if following is not None:
                 begun.add(following)
                 waiting.append((following, iter(first(following))))

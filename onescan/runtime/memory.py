@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 from onescan.loop import LeaveToXla
 
 try:
     import resource
 except ImportError:  # a system without such limits
-    resource = None
+    resource: Any = None
 
 STATM = Path("/proc/self/statm")
 #: bytes that LLVM takes before it has compiled anything, and for a byte of IR
@@ -39,6 +40,6 @@ def require(size: int = 0) -> None:
     here, needed = left(), LLVM + EACH * size
     if here is not None and here < needed:
         raise LeaveToXla(
-            f"this process may take {max(here, 0) >> 20} MiB more memory, and compiling "
-            f"the loop may need {needed >> 20}"
+            f"this process may take {max(here, 0) >> 20} MiB more memory, and "
+            f"compiling the loop may need {needed >> 20}"
         )

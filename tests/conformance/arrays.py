@@ -8,11 +8,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from conformance.compared import Found, compared
 from engines import kernels_alone, run, values
 from jax import lax
 
 import onescan
+from conformance.compared import Found, compared
 
 SHAPES = ((0,), (1,), (7,), (3, 5), (2, 0), (1, 1), (17,))
 STEPS = 3
@@ -59,10 +59,7 @@ OPS: dict[str, Callable[[Any], Any]] = {
     "dot": lambda x: x @ jnp.ones((x.shape[-1], 2), x.dtype),
     "sort": lambda x: lax.sort(x, dimension=_axis(x)),
     "argsort": lambda x: jnp.argsort(x, axis=_axis(x), descending=True),
-    **{
-        f"gather {mode}": _taken(mode)
-        for mode in ("clip", "fill")
-    },
+    **{f"gather {mode}": _taken(mode) for mode in ("clip", "fill")},
     **{
         f"scatter {how} {mode}": _put(how, mode)
         for how in ("set", "add", "multiply", "min", "max")
@@ -72,7 +69,9 @@ OPS: dict[str, Callable[[Any], Any]] = {
     "pad": lambda x: lax.pad(x, jnp.zeros((), x.dtype), [(-1, 2, 1)] * x.ndim),
     "concatenate": lambda x: jnp.concatenate([x, x[..., :1], x], -1),
     "rev, transpose, reshape": lambda x: lax.rev(x, (0,)).T.reshape(-1),
-    "select, broadcast": lambda x: jnp.where(x[..., None] > 0, x[..., None], x[..., :1]),
+    "select, broadcast": lambda x: jnp.where(
+        x[..., None] > 0, x[..., None], x[..., :1]
+    ),
     "iota": lambda x: x + lax.broadcasted_iota(x.dtype, x.shape, 0),
 }
 

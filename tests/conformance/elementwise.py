@@ -7,12 +7,12 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from conformance import inputs
-from conformance.compared import Found, compared
 from engine_elementwise import OPS
 from engines import kernels_alone, run
 
 import onescan
+from conformance import inputs
+from conformance.compared import Found, compared
 
 #: numbers of a step: registers of every width, and some that fill none
 WIDTH = 109
