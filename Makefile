@@ -70,6 +70,9 @@ fuzz: setup ## many more random loops than the test suite tries
 soak: setup ## training runs killed at random moments, many times, against a whole one
 	$(bin)/python scripts/soak_training.py $(ARGS)
 
+conformance: setup ## every primitive in every type against eager JAX: a page of docs
+	$(bin)/python scripts/conformance.py $(ARGS)
+
 bench: setup ## benchmarks against stock JAX
 	$(bin)/python benchmarks/run.py
 

@@ -1,5 +1,7 @@
 """Random loops without end: `make fuzz`, or ``scripts/fuzz.py --minutes 60 --seed 7``.
 
+With ``--loops 5000`` it ends after so many; on a machine with a GPU it runs there.
+
 Each seed is a batch of loops compiled together, run under the native engine, stock
 `jax.lax.scan` and the plain Python loop.  A failure is printed with its seed and the
 smallest loop that still fails, as a program to run; the run then goes on.
@@ -16,7 +18,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import jax
-from fuzz.check import Batch, failures, random_batch
+from fuzz.check import Batch, failures, wide_batch
 from fuzz.shrink import as_python, fails, shrunk
 from rich.console import Console
 from rich.progress import (
@@ -35,6 +37,7 @@ FRESH = 40  # batches after which compiled programs are dropped
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=60, help="how long (60)")
+    parser.add_argument("--loops", type=int, help="how many, at most")
     parser.add_argument("--seed", type=int, default=10_000, help="first seed (10000)")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
@@ -56,9 +59,10 @@ def main() -> int:
             progress.update(
                 task, completed=elapsed, seed=seed, loops=loops, failed=failed
             )
-            if elapsed > 60 * options.minutes:
+            enough = options.loops is not None and loops >= options.loops
+            if enough or elapsed > 60 * options.minutes:
                 break
-            batch = random_batch(seed, LOOPS)
+            batch = wide_batch(seed, LOOPS)
             for bad in failing(batch):
                 failed += 1
                 show(bad, console)
@@ -66,8 +70,8 @@ def main() -> int:
             if (seed - options.seed) % FRESH == FRESH - 1:
                 jax.clear_caches()
     console.print(
-        f"{loops} loops in {elapsed / 60:.1f} minutes from seed {options.seed}: "
-        f"{failed} failed"
+        f"{loops} loops on {jax.default_backend()} in {elapsed / 60:.1f} minutes from "
+        f"seed {options.seed}: {failed} failed"
     )
     return 1 if failed else 0
 

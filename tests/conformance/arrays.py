@@ -76,9 +76,11 @@ OPS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def measured(dtype: str, names: Iterable[str]) -> Iterator[Found]:
+def measured(
+    dtype: str, names: Iterable[str], shapes: Iterable[tuple[int, ...]] = SHAPES
+) -> Iterator[Found]:
     """Each operation on every shape it takes, all shapes in one loop."""
-    data = {shape: values(dtype, (STEPS, *shape), edges=False) for shape in SHAPES}
+    data = {shape: values(dtype, (STEPS, *shape), edges=False) for shape in shapes}
     for name in names:
         taken = {s: x for s, x in data.items() if _takes(name, x[0])}
 

@@ -69,7 +69,8 @@ def compared(
             apart = np.where(nan | same, 0, distance(a, b))
             wrong = np.where(nan, np.isnan(a) != np.isnan(b), special & ~same)
             tiny = float(jnp.finfo(a.dtype).tiny)
-            small |= (np.abs(a) < tiny) & (np.abs(b) < tiny) & ~same
+            below = (np.abs(a) < tiny) & (np.abs(b) < tiny)
+            small |= below & ((a != 0) | (b != 0)) & ~same
     off = wrong | (apart > 0)
     usual = np.where(small, 0, apart)
     ulps = int(np.where(wrong, 0, usual).max(initial=0))

@@ -17,7 +17,7 @@ from conformance.compared import Found, compared
 #: numbers of a step: registers of every width, and some that fill none
 WIDTH = 109
 #: operations that are compiled together
-TOGETHER = 6
+TOGETHER = 12
 
 
 def measured(

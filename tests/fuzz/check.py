@@ -25,7 +25,18 @@ from onescan import pipeline, reference
 #: XLA's own code generation is not what is tested
 CHEAP = {"xla_backend_optimization_level": 0}
 HALVES = (jnp.float16, jnp.bfloat16)
-Mode = Literal["plain", "vmap", "grad"]
+Mode = Literal["plain", "vmap", "grad", "jvp", "twice"]
+#: modes of the long runs and how often each is tried; "twice" is a vmap of a vmap
+MODES: dict[Mode, float] = {
+    "plain": 0.4,
+    "vmap": 0.25,
+    "twice": 0.1,
+    "grad": 0.15,
+    "jvp": 0.1,
+}
+#: numbers of steps of the long runs
+LENGTHS = (0, 1, 2, 2, 3, 3, 5, 7, 8, 17, 40)
+LONG = 1000
 #: how far results may be apart, relative to 1 or to the largest of them
 TOLERANCE = {"float64": 1e-9, "float32": 3e-4, "float16": 0.1, "bfloat16": 0.5}
 
@@ -63,9 +74,26 @@ def random_batch(seed: int, size: int) -> Batch:
     )
 
 
+def wide_batch(seed: int, size: int) -> Batch:
+    """A batch for long runs: more transformations, from no step to a thousand."""
+    rng = np.random.default_rng([seed, 1])
+    mode = rng.choice(list(MODES), p=list(MODES.values()))
+    long = mode == "plain" and rng.random() < 0.04
+    return random_batch(seed, size).replace(
+        mode=str(mode),
+        programs=tuple(generate((seed, k), _generated(mode)) for k in range(size)),
+        length=LONG if long else int(rng.choice(LENGTHS)),
+        lanes=int(rng.choice([1, 2, 3, 5, 8, 17, 33])),
+    )
+
+
+def _generated(mode: Mode) -> str:
+    return {"jvp": "grad", "twice": "vmap"}.get(mode, mode)
+
+
 def inputs(batch: Batch) -> list[tuple[Any, Any, Any]]:
     """For each loop its constants, first carry and xs; lanes come second in xs."""
-    lanes = (batch.lanes,) if batch.mode == "vmap" else ()
+    lanes = {"vmap": (batch.lanes,), "twice": (batch.lanes, 2)}.get(batch.mode, ())
     return [
         (
             tuple(p.numbers(v, ()) for v in p.consts),
@@ -95,6 +123,11 @@ def _run(batch: Batch, program: Program, scan: Any, consts: Any, init: Any, xs: 
         return last, turn(ys)
     if batch.mode == "vmap":
         return jax.vmap(loop, (None, 0, 1), (0, 1))(consts, init, xs)
+    if batch.mode == "twice":
+        inner = jax.vmap(loop, (None, -1, -1), -1)
+        turn = lambda tree: jax.tree.map(lambda x: jnp.moveaxis(x, 1, -1), tree)
+        last, ys = jax.vmap(inner, (None, 0, 1), (0, 1))(consts, turn(init), _last(xs))
+        return _second(last), jax.tree.map(lambda y: jnp.moveaxis(y, -1, 2), ys)
     if batch.mode == "plain":
         return loop(consts, init, xs)
     everything = [*consts, *init, *xs]
@@ -108,7 +141,20 @@ def _run(batch: Batch, program: Program, scan: Any, consts: Any, init: Any, xs: 
         sums = [jnp.sin(r).sum() for r in jax.tree.leaves(results) if is_float(r)]
         return sum(sums, jnp.float64(0))
 
+    if batch.mode == "jvp":
+        ones = [jnp.ones_like(x) for x in floats]
+        return jax.jvp(total, (floats,), (ones,))
     return jax.value_and_grad(total)(floats)
+
+
+def _last(tree: Any) -> Any:
+    """The inner lanes of xs, which come third, moved to the end."""
+    return jax.tree.map(lambda x: jnp.moveaxis(x, 2, -1), tree)
+
+
+def _second(tree: Any) -> Any:
+    """The inner lanes of a carry, at the end, moved behind the outer ones."""
+    return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 1), tree)
 
 
 def by_reference(batch: Batch, args: Any) -> list[Any]:
@@ -139,6 +185,8 @@ def by_reference(batch: Batch, args: Any) -> list[Any]:
 
 def _body(batch: Batch, program: Program, consts: Any) -> Callable[..., Any]:
     body = program.body(consts)
+    if batch.mode == "twice":
+        return jax.vmap(jax.vmap(body))
     return jax.vmap(body) if batch.mode == "vmap" else body
 
 
@@ -156,11 +204,12 @@ def failures(batch: Batch, plainly: bool = True) -> dict[int, str]:
     """
     args = inputs(batch)
     ours = jax.jit(lambda a: run(batch, onescan.scan, a), compiler_options=CHEAP)
-    with onescan.engine("native"), _passes(batch.passes):
+    engine = "native" if batch.length else "auto"  # a loop with no steps is XLA's
+    with onescan.engine(engine), _passes(batch.passes):
         native = ours(args)
     stock = jax.jit(lambda a: run(batch, jax.lax.scan, a), compiler_options=CHEAP)
     oracles = {"lax.scan": stock(args)}
-    if plainly and batch.mode != "grad":
+    if plainly and batch.mode not in ("grad", "jvp") and 0 < batch.length < LONG:
         oracles["the plain loop"] = by_reference(batch, args)
     found: dict[int, str] = {}
     for name, results in oracles.items():

@@ -50,6 +50,7 @@ def _candidates(batch: Batch) -> Iterator[Batch]:
         yield batch.replace(reverse=False)
     if batch.length > 1:
         yield batch.replace(length=1)
+        yield batch.replace(length=batch.length // 2)
         yield batch.replace(length=batch.length - 1)
     for smaller in _programs(program):
         yield batch.replace(programs=(smaller,))
