@@ -22,7 +22,7 @@ from onescan.emit.budget import require_short
 from onescan.emit.gpu import TooLarge
 from onescan.emit.gpu import build as build_for_gpu
 from onescan.emit.kernel import build
-from onescan.emit.math.features import AMX
+from onescan.emit.math.features import AMX, F16C
 from onescan.emit.matrix import build as build_matrix
 from onescan.emit.stripes import build as build_stripes
 from onescan.emit.support import require_supported
@@ -304,6 +304,8 @@ def host() -> Machine:
     wide = 64 if "+avx512f" in features else 32 if "+avx2" in features else 16
     found = {"avx512": "+avx512f", "f16c": "+f16c"}
     has = {name for name, flag in found.items() if flag in features}
+    if compiler.triple().startswith(("aarch64", "arm64")):
+        has.add(F16C)
     if wide == 64 and "+amx-bf16" in features and may_use_tiles():
         has.add(AMX)
     return Machine(wide, cores=os.cpu_count() or 1, features=frozenset(has))

@@ -13,6 +13,7 @@ from jax import lax
 from kernels import loop_in, plan_of
 
 import onescan
+from onescan.plan.choose import Machine, choose
 
 
 def by_rows(h: Any, w: Any) -> Any:
@@ -55,6 +56,7 @@ def test_turned(name: str) -> None:
 def test_few_results_wait_for_each_other() -> None:
     """Their sums would be chains; shares of a result are summed side by side."""
     f = loop(by_rows, lax.scan, 64)
-    for rows, turned in ((1, False), (8, True)):
+    for size, rows, turned in ((64, 1, False), (64, 8, True), (16, 1, True)):
         h, w = np.ones((rows, 64), np.float32), np.ones((64, 64), np.float32)
-        assert ((1, 0) in plan_of(loop_in(f, h, w)).layouts) == turned
+        plan = choose(loop_in(f, h, w), Machine(size, cores=2))
+        assert ((1, 0) in plan.layouts) == turned

@@ -114,7 +114,16 @@ def _by_instruction(x: Lane) -> Lane:
 @elementary
 def to_bfloat16(x: Lane) -> Lane:
     """The bfloat16 bits (i16) nearest to a float32 or float64."""
-    return _narrow(x, BFLOAT16)
+    return _upper_half(x) if x.format == SINGLE else _narrow(x, BFLOAT16)
+
+
+def _upper_half(x: Lane) -> Lane:
+    """A bfloat16 is half of a float32: rounding carries into the exponent by itself."""
+    bits = x.bits()
+    rounded = (bits + ((bits >> 16) & 1) + 0x7FFF) >> 16
+    nan = ((bits >> 16) & 0x8000) | _infinity(BFLOAT16) | _quiet(BFLOAT16)
+    result = select(x.is_nan(), nan, rounded)
+    return Lane(x.b, x.b.trunc(result.ir, with_element(x.type, ir.IntType(16))))
 
 
 float32_to_float16 = float64_to_float16 = to_float16

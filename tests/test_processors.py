@@ -1,0 +1,83 @@
+"""Processors that this machine is not: fewer features of x86, and aarch64.
+
+Loops run with the features of older x86 processors; for aarch64 the assembly is read.
+"""
+
+from __future__ import annotations
+
+import re
+from unittest import mock
+
+import jax.numpy as jnp
+import pytest
+from kernels import loop_in
+from llvmlite import binding
+from processes import output
+
+import onescan
+from onescan import pipeline
+from onescan.emit.kernel import build
+from onescan.plan.choose import Machine, choose
+from onescan.runtime import compiler
+
+ARM = "aarch64-unknown-linux-gnu"
+#: features of an ordinary laptop, and of the first x86 processors with 64 bits
+OLDER = {
+    "avx2": "+sse4.2,+popcnt,+avx,+avx2,+fma,+f16c,+bmi,+bmi2,+lzcnt",
+    "sse2": "+sse2",
+}
+
+RUN = """
+import jax, jax.numpy as jnp, numpy as np
+import onescan
+from onescan import pipeline
+from onescan.runtime import compiler
+
+compiler._processor = lambda: ("x86-64", sys.argv[1])
+assert pipeline.host().vector_bytes == int(sys.argv[2])
+
+
+def body(c, x):
+    half = (c["half"] * jnp.float16(0.5) + x.astype(jnp.float16)).astype(jnp.float16)
+    new = {"single": jnp.tanh(c["single"]) + jnp.sin(x), "half": half,
+           "int": c["int"] // 3 + (c["int"] << 2)}
+    return new, (jnp.sort(c["single"]), c["single"].sum(), jnp.exp(c["single"]))
+
+
+init = {"single": jnp.linspace(-1, 1, 37), "half": jnp.linspace(-1, 1, 37, dtype="f2"),
+        "int": jnp.arange(37)}
+results = []
+for engine in ("native", "xla"):
+    with onescan.engine(engine):
+        results.append(jax.jit(lambda i, x: onescan.scan(body, i, x))(init, jnp.ones(3)))
+jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, 2e-3 if a.dtype == "f2" else
+                                                     2e-6, 2e-6), *results)
+print("agree")
+"""
+
+
+@pytest.mark.skipif(not compiler.triple().startswith("x86_64"), reason="needs an x86")
+@pytest.mark.parametrize(("name", "bytes"), [("avx2", 32), ("sse2", 16)])
+def test_older_x86(name: str, bytes: int) -> None:
+    assert output(RUN, OLDER[name], str(bytes)) == "agree"
+
+
+def test_halves_on_aarch64_are_converted_by_the_processor() -> None:
+    """In integers a step of 64 numbers takes forty times as many instructions."""
+    with mock.patch.object(compiler, "triple", return_value=ARM):
+        machine = pipeline.host.__wrapped__()
+    half = jnp.float16
+    loop = loop_in(
+        lambda x: onescan.scan(lambda c, v: (c * half(0.5) + v, None), x[:], x[:9, 0]),
+        jnp.ones((64, 64), half),
+    )
+    module = build(choose(loop, Machine(16, cores=2, features=machine.features)))
+    binding.initialize_all_targets()
+    binding.initialize_all_asmprinters()
+    target = binding.Target.from_triple(ARM).create_target_machine(opt=3, reloc="pic")
+    module.triple, module.data_layout = ARM, str(target.target_data)
+    with compiler.optimised(str(module), machine=target) as optimised:
+        code = target.emit_assembly(optimised)
+    assert re.search(r"\tfcvtn", code)
+    assert not re.search(r"\tcmhi", code)
+    assert "bl\t__" not in code
