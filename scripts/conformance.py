@@ -49,7 +49,7 @@ SMALL = """
 
 XLA's CPU threads read subnormal numbers as zero, and its functions differ in whether
 they give back such a number or zero; so do ours, and the table above does not count it.
-`pow` and `lgamma` read them as they are. Where results differ:
+`pow`, `atan2` and `lgamma` read them as they are. Where results differ:
 """
 
 

@@ -40,7 +40,10 @@ from onescan.emit.math import FUNCTIONS, const
 LIMIT = 2.0
 MEASURED = sorted(FUNCTIONS)
 #: functions that read subnormal numbers on every processor, as XLA's do
-READ_AS_THEY_ARE = {("lgamma", SINGLE), ("pow", SINGLE), ("pow", DOUBLE)}
+READ_AS_THEY_ARE = {
+    *(("lgamma", SINGLE), ("pow", SINGLE), ("pow", DOUBLE)),
+    *(("atan2", SINGLE), ("atan2", DOUBLE)),
+}
 on_x86 = pytest.mark.skipif(
     platform.machine() != "x86_64", reason="sets a control word of x86"
 )

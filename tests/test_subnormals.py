@@ -43,6 +43,13 @@ def test_nextafter_of_halves(dtype: str) -> None:
     assert native(lax.nextafter, x[:1], up[:1])[0, 0] > 0
 
 
+def test_bits_of_every_bfloat16() -> None:
+    bits = np.arange(1 << 16, dtype=np.uint16).reshape(-1, 64)
+    as_bits = lambda x: lax.bitcast_convert_type(x, jnp.uint16)
+    got = native(as_bits, bits.view(jnp.dtype("bfloat16")))
+    np.testing.assert_array_equal(got, bits)
+
+
 @pytest.mark.parametrize("bits", [(5, 10), (8, 7), (4, 3)])
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_reduced_precision(dtype: str, bits: tuple[int, int]) -> None:
@@ -65,6 +72,17 @@ def test_functions_that_xla_does_not_flush() -> None:
 def test_roots_of_what_is_read_as_zero_are_zero() -> None:
     got = native(lax.cbrt, SMALL)
     np.testing.assert_array_equal(got, np.copysign(np.float32(0), SMALL))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_angles(dtype: Any) -> None:
+    tiny = np.finfo(dtype).tiny
+    some = np.array([0, -0.0, tiny / 8, -tiny / 8, tiny / 2, 1, -1, np.inf], dtype)
+    y, x = map(np.ravel, np.meshgrid(some, some))
+    got, want = native(lax.atan2, y, x), np.arctan2(y, x)
+    normal = (np.abs(want) >= tiny) | (want == 0)
+    np.testing.assert_allclose(got[normal], want[normal], rtol=3e-7)
+    np.testing.assert_array_equal(np.signbit(got), np.signbit(want))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

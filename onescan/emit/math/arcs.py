@@ -30,10 +30,18 @@ def atan(x: Lane) -> Lane:
     return y.with_sign_of(x)
 
 
+def _readable(*sizes: Lane) -> list[Lane]:
+    """Numbers with the same quotient: a processor may read small ones as zeros."""
+    x, y = sizes
+    small = (x.bits() | y.bits()) < 1 << x.format.mantissa
+    scaled = [(v.bits() | v.format.one).as_float(v) - 1.0 for v in sizes]
+    return [select(small, s, v) for s, v in zip(scaled, sizes, strict=True)]
+
+
 @elementary
 def atan2(y: Lane, x: Lane) -> Lane:
     high, low = HALF_PI_PAIR[x.format.bits]
-    across, up = x.abs(), y.abs()
+    across, up = _readable(x.abs(), y.abs())
     steep = up > across
     small, large = select(steep, across, up), select(steep, up, across)
     t = small / large

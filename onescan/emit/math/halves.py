@@ -118,11 +118,15 @@ def to_bfloat16(x: Lane) -> Lane:
 
 
 def _upper_half(x: Lane) -> Lane:
-    """A bfloat16 is half of a float32: rounding carries into the exponent by itself."""
+    """A bfloat16 is half of a float32: rounding carries into the exponent by itself.
+
+    What was a bfloat16 before keeps all its bits, also those of a NaN.
+    """
     bits = x.bits()
     rounded = (bits + ((bits >> 16) & 1) + 0x7FFF) >> 16
     nan = ((bits >> 16) & 0x8000) | _infinity(BFLOAT16) | _quiet(BFLOAT16)
-    result = select(x.is_nan(), nan, rounded)
+    longer = Lane(x.b, x.b.icmp_unsigned("!=", (bits & 0xFFFF).ir, bits.like(0).ir))
+    result = select(x.is_nan() & longer, nan, rounded)
     return Lane(x.b, x.b.trunc(result.ir, with_element(x.type, ir.IntType(16))))
 
 
