@@ -1,9 +1,9 @@
 """From loop to smaller loop: what does not belong in a loop is taken out of it.
 
 In the order they run.  Accumulators go first, because a product that is only
-summed must not be computed for each step before it is; `ahead` frees what `hoist`
-then takes; `simplify` comes before the others to show them less, and after them to
-drop what nobody reads any more.
+summed must not be computed for each step before it is; `in_place` sees the sums that
+stay; `ahead` frees what `hoist` then takes; `simplify` comes before the others to show
+them less, and after them to drop what nobody reads any more.
 """
 
 from functools import partial
@@ -12,6 +12,7 @@ from onescan.passes.accumulate import accumulate
 from onescan.passes.ahead import ahead
 from onescan.passes.derive import derive
 from onescan.passes.hoist import hoist
+from onescan.passes.in_place import in_place
 from onescan.passes.linear import linear
 from onescan.passes.simplify import simplify
 from onescan.passes.sink import sink
@@ -24,9 +25,9 @@ _out = (
 )
 
 #: for a loop that becomes a kernel of a CPU
-PASSES = (simplify, accumulate, ahead, hoist, sink, derive, simplify)
+PASSES = (simplify, accumulate, in_place, ahead, hoist, sink, derive, simplify)
 #: for one that becomes a kernel of a device with more threads than it may have lanes
-WIDE_PASSES = (simplify, accumulate, *_out)
+WIDE_PASSES = (simplify, accumulate, in_place, *_out)
 #: for one that XLA runs, where every accumulator is work too
 XLA_PASSES = (simplify, partial(accumulate, reductions=True), *_out)
 #: afterwards, on wide devices, unless the order of steps matters

@@ -8,8 +8,8 @@ In goes a loop; out comes one in which
 * a product with a transposed matrix is one with the matrix, along its other
   dimension;
 * a carry that every step hands on unchanged is a constant;
-* a y that is an x, a constant, or another y is not stacked again: after the loop
-  it is that x, that constant for every step, or that other y;
+* a y that is an x, made of constants alone, or another y is not stacked: after the
+  loop it is that x, the same value for every step, or that other y;
 * constants and xs that the body does not read are not passed.
 """
 
@@ -21,6 +21,7 @@ import jax.numpy as jnp
 from jax.extend.core import JaxprEqn, Literal, Var
 
 from onescan.loop import Loop
+from onescan.passes.overtime import evaluate
 from onescan.passes.split import (
     Parts,
     Split,
@@ -29,6 +30,7 @@ from onescan.passes.split import (
     reads,
     rebuilt,
     slice_of,
+    variables,
 )
 
 
@@ -40,7 +42,8 @@ def simplify(loop: Loop) -> Split | None:
         old is new for old, new in zip(merged.carry, merged.new_carry, strict=True)
     ]
     consts = (*merged.consts, *_masked(merged.carry, steady))
-    origin = [_origin(merged, i, consts) for i in range(len(merged.ys))]
+    fixed = _fixed(merged, consts)
+    origin = [_origin(merged, i, fixed) for i in range(len(merged.ys))]
     kept = merged.replace(
         consts=consts,
         carry=_masked(merged.carry, [not s for s in steady]),
@@ -69,6 +72,7 @@ def simplify(loop: Loop) -> Split | None:
             for v, same in zip(parts.carry, steady, strict=True)
         ]
         stacks = dict(zip(map(id, smaller.ys), rest, strict=True))
+        constants = {v: given[v] for v in consts}
         ys = []
         for y, source in zip(merged.ys, origin, strict=True):
             if source is None or source == "y":
@@ -76,7 +80,7 @@ def simplify(loop: Loop) -> Split | None:
             elif source == "x":
                 ys.append(given[y])
             else:
-                value = y.val if isinstance(y, Literal) else given[y]
+                (value,) = evaluate(merged.eqns, constants, [y])
                 ys.append(_every_step(value, y.aval, loop.length))
         return [*finals, *ys]
 
@@ -108,10 +112,19 @@ def _masked(values: tuple[Any, ...], mask: list[bool]) -> tuple[Any, ...]:
     return tuple(v for v, keep in zip(values, mask, strict=True) if keep)
 
 
-def _origin(parts: Parts, i: int, consts: tuple[Var, ...]) -> str | None:
+def _fixed(parts: Parts, consts: tuple[Var, ...]) -> set[Var]:
+    """The values that are the same in every step."""
+    fixed = set(consts)
+    for eqn in parts.eqns:
+        if fixed.issuperset(variables(eqn.invars)) and not eqn.effects:
+            fixed.update(eqn.outvars)
+    return fixed
+
+
+def _origin(parts: Parts, i: int, fixed: set[Var]) -> str | None:
     """Where a y comes from, if not from the work of the step."""
     y = parts.ys[i]
-    if isinstance(y, Literal) or y in consts:
+    if isinstance(y, Literal) or y in fixed:
         return "const"
     if y in parts.xs:
         return "x"

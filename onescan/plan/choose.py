@@ -29,8 +29,6 @@ WORTH_THREADS = 500_000
 #: the same, with those that xs and ys come and go with: what one core has just written
 #: is near that core, and threads that read half of it each wait for it
 WORTH_STREAMS = 800_000
-#: the part of the work that lanes do, below which a tile is a long row of them
-SHARED = 0.95
 #: the part of the work that threads must share to be worth it
 ALONE = 0.8
 
@@ -43,6 +41,8 @@ TURN = 0.4
 INTERLEAVED = 4
 #: a second lane axis with at most this many positions is not cut into tiles
 FEW = 8
+#: the work of a step, as a multiple of what it needs, that tiles may do in all
+REPEATED = 1.05
 #: what loops over inner dimensions cost, next to loops over lanes; products reuse
 #: what they load better along inner dimensions
 INNER = 1.05
@@ -130,7 +130,26 @@ def merged(axes: list[Axis], loop: Loop) -> list[Merged]:
                     break
             if joined:
                 break
-    return groups
+    return _side_by_side(groups)
+
+
+def _side_by_side(groups: list[Merged]) -> list[Merged]:
+    """Axes of one size that no value has two of, as one axis.
+
+    Their positions have nothing to do with each other, so position i of all of them
+    can be one lane's work.
+    """
+    found: list[Merged] = []
+    for group in groups:
+        for k, other in enumerate(found):
+            apart = other.parts[-1].keys().isdisjoint(group.parts[-1])
+            if other.sizes == group.sizes and apart:
+                both = zip(other.parts, group.parts, strict=True)
+                found[k] = Merged(tuple({**x, **y} for x, y in both), group.sizes)
+                break
+        else:
+            found.append(group)
+    return found
 
 
 def _counted(jaxpr: Any) -> set[Var]:
@@ -205,13 +224,14 @@ def _lane_plan(
     machine: Machine,
     threads: bool,
 ) -> Plan:
-    others = prod(g.size for g in axes if g is not axis and g.size > FEW)
+    cut = without_repeats(works, [axis], [g for g in axes if g.size > FEW], REPEATED)
+    others = prod(g.size for g in cut[1:])
     helpers = machine.cores if threads and others < machine.cores else 1
     shape = tile_shape(
         loop,
         axis.size,
         axis.holds,
-        shared=_share(works, axis) < SHARED,
+        share=_share(works, axis),
         native=machine.vector_bytes // 4,
         threads=helpers,
     )
@@ -221,7 +241,7 @@ def _lane_plan(
         if group is axis:
             lane = Lane(group.size, shape.extent, True, shape.blocks)
             assign(lane_of, lanes, group, lane)
-        elif group.size > FEW:  # fewer positions stay with their lane, unrolled
+        elif group in cut:  # the others stay whole, and are looped over
             assign(lane_of, lanes, group, Lane(group.size, 1, False))
     return finished(loop, lanes, lane_of, 1, threads, features=machine.features)
 
@@ -263,6 +283,34 @@ def _share(works: list[Work], axis: Merged) -> float:
         w.operations for w in works if any(axis.holds(v) for v in w.eqn.outvars)
     )
     return along / max(sum(w.operations for w in works), 1)
+
+
+def repeated(works: list[Work], cut: list[Merged]) -> float:
+    """Operations of a step in all tiles, with `cut` axes cut into single positions.
+
+    An operation that does not lie along such an axis is done by every tile of it.
+    """
+    total = 0.0
+    for work in works:
+        held = [*work.eqn.outvars, *work.eqn.invars]
+        again = prod(a.size for a in cut if not any(a.holds(v) for v in held))
+        total += work.operations * again
+    return total
+
+
+def without_repeats(
+    works: list[Work], cut: list[Merged], axes: list[Merged], most: float
+) -> list[Merged]:
+    """The axes that may be cut, together, without much work done more than once.
+
+    Those of `cut` are given; of the others those that most work lies along first.
+    """
+    given = len(cut)
+    needed = max(repeated(works, []), 1.0)
+    for axis in sorted(axes, key=lambda a: -_share(works, a)):
+        if axis not in cut and repeated(works, [*cut[given:], axis]) <= most * needed:
+            cut = [*cut, axis]
+    return cut
 
 
 def _carries(loop: Loop) -> list[Any]:

@@ -15,7 +15,7 @@ from typing import Any
 from jax.extend.core import Literal, Var
 
 from onescan.loop import LeaveToXla, Loop
-from onescan.plan.choose import Merged, assign, finished, merged
+from onescan.plan.choose import Merged, assign, finished, merged, without_repeats
 from onescan.plan.home import unit_of
 from onescan.plan.lanes import lane_axes
 from onescan.plan.plan import Grid, Lane, Plan
@@ -46,6 +46,8 @@ ROWS = 32
 #: operations of one step of one tile from which XLA's many kernels are as good, and
 #: what one with a weight in a register counts
 LARGE, IN_REGISTERS = 600_000, 0.25
+#: the work of a step, as a multiple of what it needs, that all lanes may do together
+REPEATED = 4.0
 #: KiB that a block can have for itself, by compute capability
 SHARED = {70: 96, 75: 64, 80: 163, 87: 163, 90: 227, 100: 227, 101: 227, 103: 227}
 
@@ -68,10 +70,10 @@ def choose(loop: Loop, chip: Chip, rows: int = ROWS, alone: bool = True) -> Plan
 
     A thread has a lane for itself where a step is short, unless not even `alone`.
     """
-    axes = merged(lane_axes(loop), loop)
+    works = list(work_of(loop.body.jaxpr))
+    axes = without_repeats(works, [], merged(lane_axes(loop), loop), REPEATED)
     # the axis that lies innermost in most values is the one neighbours differ in
     axes = sorted(axes, key=lambda axis: _innermost(axis, loop))
-    works = list(work_of(loop.body.jaxpr))
     if alone and _is_short(loop, works, axes, chip):
         return _thread_plan(loop, axes, chip)
     return _block_plan(loop, works, axes, chip, rows)

@@ -34,6 +34,10 @@ ENOUGH_VECTORS = 8
 #: bytes of carry that a row may hold, and of its longest row of xs or ys
 ROW_CARRY = 24 << 10
 ROW_BYTES = 4 << 10
+#: the part of the work that lanes do, below which a tile is a long row of them
+SHARED = 0.95
+#: the part of the work of a step that tiles may do more than once
+REPEATED = 0.25
 #: lanes of a row whose xs or ys lie apart: the memory of each is a page of its own, and
 #: processors look ahead in some 32 of them; with work that lanes share, more
 APART, APART_SHARED = 32, 128
@@ -48,13 +52,14 @@ class Shape:
 
 
 def tile_shape(
-    loop: Loop, size: int, laned: Any, shared: bool, native: int, threads: int
+    loop: Loop, size: int, laned: Any, share: float, native: int, threads: int
 ) -> Shape:
     """The shape of tiles along a lane axis with `size` positions.
 
-    `laned(var)` tells whether a value lies along it; `shared` that lanes share
-    work; tiles are made for `threads` threads.
+    `laned(var)` tells whether a value lies along it; `share` is the part of the work
+    that does, the rest being done by every tile; tiles are made for `threads` threads.
     """
+    shared = share < SHARED
     if size < 2 * native:
         return Shape(power_below(min(size, native)), 1)
     live = pressure(loop, size, laned)
@@ -80,8 +85,14 @@ def tile_shape(
     row = min(ROW_CARRY // max(carry, 1), ROW_BYTES // max(widest, 1))
     if apart:
         row = min(row, APART_SHARED if shared else APART)
-    blocks = max(1, min(-(-vectors // threads), row // width))
-    return Shape(width, blocks)
+    blocks = max(row // width, -(-vectors // _most_tiles(share, threads)))
+    return Shape(width, max(1, min(-(-vectors // threads), blocks)))
+
+
+def _most_tiles(share: float, threads: int) -> int:
+    """Tiles that may each do the work that lanes share, without it being the most."""
+    alone = max(1.0 - share, 1e-6)
+    return max(threads, int(1 + REPEATED / alone))
 
 
 def _even(blocks: int, most: int, threads: int) -> int:

@@ -1,0 +1,162 @@
+"""in_place: a sum with a nearly empty array updates the few elements that are not.
+
+In goes a loop; out comes one in which ``c + zeros.at[i].set(u)``, which is what the
+gradient of ``c[i]`` adds to a carry, is ``c.at[i].add(u)``.  The sum touches every
+element of the array in every step, the update only those of `u`, and a kernel does it
+in the carry's own memory.
+
+Right, because adding zero changes nothing (but the sign of a zero), and because the
+update puts `u` where the array of zeros would have had it: the same operation with
+the same positions, clamped or dropped alike.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax import lax
+from jax.extend.core import JaxprEqn, Literal, Var
+from jax.extend.core.primitives import dynamic_slice_p
+
+from onescan import compat
+from onescan.loop import Loop
+from onescan.passes.split import Split, parts_of, rebuilt, unchanged, variables
+
+SUMS = ("add", "add_any")
+
+
+def in_place(loop: Loop) -> Split | None:
+    """Turn sums with updates of zeros into updates."""
+    parts = parts_of(loop)
+    makers = {v: eqn for eqn in parts.eqns for v in eqn.outvars}
+    uses = Counter(v for eqn in parts.eqns for v in variables(eqn.invars))
+    uses.update(variables(parts.results))
+    eqns: list[JaxprEqn] = []
+    count = 0
+    for eqn in parts.eqns:
+        update = _update(eqn, makers, uses)
+        if update is None:
+            eqns.append(eqn)
+            continue
+        count += 1
+        eqns += _traced(*update, eqn.outvars[0])
+    if not count:
+        return None
+    what = "1 sum" if count == 1 else f"{count} sums"
+    return Split(
+        name="in place",
+        loop=rebuilt(loop, parts.replace(eqns=tuple(eqns))),
+        before=unchanged,
+        after=lambda args, results: results,
+        notes=(f"made {what} with a few elements of an array an update of these",),
+    )
+
+
+Update = tuple[Callable[..., Any], list[Any]]
+
+
+def _update(
+    eqn: JaxprEqn, makers: dict[Any, JaxprEqn], uses: Counter[Any]
+) -> Update | None:
+    """A sum as a function of the array it changes and what it changes it by."""
+    if eqn.primitive.name not in SUMS:
+        return None
+    for whole, part in (eqn.invars, eqn.invars[::-1]):
+        maker = makers.get(part) if isinstance(part, Var) else None
+        if maker is None or uses[part] != 1 or isinstance(whole, Literal):
+            continue
+        if whole.aval.shape != part.aval.shape or whole.aval.dtype != part.aval.dtype:
+            continue
+        if (rule := RULES.get(maker.primitive.name)) is not None:
+            change = rule(maker, makers)
+            if change is not None:
+                apply, operands = change
+                return apply, [whole, *operands]
+    return None
+
+
+def _is_zeros(atom: Any, makers: dict[Any, JaxprEqn]) -> bool:
+    """Whether a value is zero everywhere."""
+    while isinstance(atom, Var) and (maker := makers.get(atom)) is not None:
+        if maker.primitive.name != "broadcast_in_dim":
+            return False
+        atom = maker.invars[0]
+    return isinstance(atom, Literal) and not np.any(atom.val)
+
+
+def _slice_update(maker: JaxprEqn, makers: dict[Any, JaxprEqn]) -> Update | None:
+    zeros, update, *starts = maker.invars
+    if not _is_zeros(zeros, makers):
+        return None
+    sizes = tuple(update.aval.shape)
+
+    def apply(whole: Any, update: Any, *starts: Any) -> Any:
+        old = dynamic_slice_p.bind(whole, *starts, slice_sizes=sizes)
+        return compat.bind(maker, [whole, lax.add(old, update), *starts])[0]
+
+    return apply, [update, *starts]
+
+
+def _scatter_add(maker: JaxprEqn, makers: dict[Any, JaxprEqn]) -> Update | None:
+    zeros, indices, updates = maker.invars
+    if not _is_zeros(zeros, makers):
+        return None
+
+    def apply(whole: Any, indices: Any, updates: Any) -> Any:
+        return compat.bind(maker, [whole, indices, updates])[0]
+
+    return apply, [indices, updates]
+
+
+def _pad(maker: JaxprEqn, makers: dict[Any, JaxprEqn]) -> Update | None:
+    part, filler = maker.invars
+    config = maker.params["padding_config"]
+    plain = all(low >= 0 and high >= 0 and inner == 0 for low, high, inner in config)
+    if not plain or not _is_zeros(filler, makers):
+        return None
+    starts = [np.int32(low) for low, _, _ in config]
+    sizes = tuple(part.aval.shape)
+
+    def apply(whole: Any, part: Any) -> Any:
+        ends = [low + n for low, n in zip(starts, sizes, strict=True)]
+        old = lax.slice(whole, starts, ends)
+        return lax.dynamic_update_slice(whole, lax.add(old, part), starts)
+
+    return apply, [part]
+
+
+RULES: dict[str, Callable[[JaxprEqn, dict[Any, JaxprEqn]], Update | None]] = {
+    "dynamic_update_slice": _slice_update,
+    "scatter-add": _scatter_add,
+    "pad": _pad,
+}
+
+
+def _traced(
+    apply: Callable[..., Any], operands: Sequence[Any], result: Var
+) -> list[JaxprEqn]:
+    """A function as equations on these operands, the last of which gives `result`."""
+    free = [v for v in operands if isinstance(v, Var)]
+
+    def call(*values: Any) -> Any:
+        given = iter(values)
+        return apply(*(next(given) if isinstance(v, Var) else v.val for v in operands))
+
+    jaxpr: Any = jax.make_jaxpr(call)(
+        *(jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in free)
+    ).jaxpr
+    names = dict(zip(jaxpr.invars, free, strict=True))
+    names[jaxpr.outvars[0]] = result
+    return [
+        eqn.replace(
+            invars=[
+                v if isinstance(v, Literal) else names.get(v, v) for v in eqn.invars
+            ],
+            outvars=[names.get(v, v) for v in eqn.outvars],
+        )
+        for eqn in jaxpr.eqns
+    ]
