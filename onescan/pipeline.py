@@ -217,14 +217,16 @@ def gpu_kernel_of(plan: Plan, chip: Chip) -> gpu.Kernel:
 def kernel_of(plan: Plan) -> Kernel:
     """A planned loop as a kernel, ready to be compiled."""
     body = plan.loop.body
+    module, profile = build(plan)
     return Kernel(
-        module=build(plan),
+        module=module,
         num_operands=len(body.in_avals) + len(plan.tails),
         num_results=len(body.out_avals),
         tiles=plan.tiles,
         threads=plan.threads,
         grain=plan.grain,
         result_bytes=tuple(nbytes([aval]) for aval in results_of(plan.loop)),
+        profile=profile,
     )
 
 

@@ -96,12 +96,27 @@ def _comparison(op: str, prefix: str) -> Callable[..., ty.Value]:
     return method
 
 
+class Plain(ir.IRBuilder):
+    """llvmlite's own builder, which counts what it writes."""
+
+    trips = 1.0
+    written = 0
+
+    def _insert(self, instr: Any) -> None:
+        self.written += 1
+        super()._insert(instr)
+
+
 class Builder(ir.IRBuilder):
     """The builder of a function all of whose instructions it makes."""
 
     def __init__(self, block: ir.Block) -> None:
         super().__init__(block)
         self._count = 0
+        #: how often what is written now will run, as far as that is known
+        self.trips = 1.0
+        #: by instruction and type: how often it will run
+        self.runs: dict[tuple[str, str], float] = {}
         self._forget()
 
     def _forget(self) -> None:
@@ -121,13 +136,20 @@ class Builder(ir.IRBuilder):
     def _settle(self) -> None:
         """Write all stores."""
         for text in self._cells.values():
-            self._append(text)
+            self._append(text, "cell", "")
         self._cells = {}
 
-    def _append(self, instruction: Line | str) -> None:
+    def _append(self, instruction: Line | str, what: str, kind: Any) -> None:
         block: Any = self._block
         block.instructions.append(instruction)
         self._anchor += 1
+        key = what, str(kind)
+        self.runs[key] = self.runs.get(key, 0.0) + self.trips
+
+    @property
+    def written(self) -> int:
+        """Instructions with a result so far."""
+        return self._count
 
     def position_at_start(self, block: ir.Block) -> None:
         raise NotImplementedError("instructions are only added at the end of a block")
@@ -151,7 +173,7 @@ class Builder(ir.IRBuilder):
         self._count += 1
         name = f"%v{self._count}"  # llvmlite's own begin with a dot, or are blocks'
         written = line(kind, name, f"{name} = {text}")
-        self._append(written)
+        self._append(written, _operation(text), kind)
         return written
 
     add, sub, mul = _binary("add"), _binary("sub"), _binary("mul")
@@ -249,7 +271,7 @@ class Builder(ir.IRBuilder):
         else:
             if root is None or root in self._cells:
                 self._settle()
-            self._append(text)
+            self._append(text, "store", value.type)
         if root is None:
             self._memory = {}
             return
@@ -280,6 +302,13 @@ class Builder(ir.IRBuilder):
         self._settle()
         self._memory = {}
         return super().call(fn, args, *options, **more)
+
+
+def _operation(text: str) -> str:
+    """What an instruction does: its name, or that of the intrinsic it calls."""
+    if not text.startswith("call "):
+        return text.partition(" ")[0]
+    return ".".join(text.partition("@")[2].split(".")[:2]).partition("(")[0].strip('"')
 
 
 def _listed(*values: Any) -> str:

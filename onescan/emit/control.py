@@ -24,6 +24,10 @@ from onescan.plan.work import work_of
 MOST = 4
 
 
+#: rounds of a while loop, where somebody has to guess
+ROUNDS = 10
+
+
 def emit_body(e: Emitter, jaxpr: Any, args: list[Array], owned: set) -> list[Array]:
     from onescan.emit.body import Body  # rules and bodies need each other
 
@@ -116,6 +120,8 @@ def while_(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
         test = e.materialise(test)
     e.sync()
     e.b.cbranch(_any(e, test), inside, done)
+    rounds = e.b.trips
+    e.b.trips = rounds * ROUNDS
     e.begin_at(inside)
     # what is done keeps its values, so a body may not overwrite them
     owned = set() if test.shape else {c.memory for c in cells}
@@ -125,6 +131,7 @@ def while_(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
         values = [_where(e, var, test, value, cell) for var, cell, value in pairs]
     renew(e, cells, values)
     e.b.branch(head)
+    e.b.trips = rounds
     e.begin_at(done)
     return cells
 

@@ -66,7 +66,7 @@ class _Product:
         held = next((i for i, l in enumerate(lanes) if l and l.vector), None)
         if held is not None:
             self._blocks(held, [(0, 1, shape[held])], wide=shape[held])
-        elif self.e.plan.width < 2 or not self._long_enough(shape):
+        elif self.e.plan.inner_width < 2 or not self._long_enough(shape):
             if self._lengthwise():
                 self._blocks(None, [], wide=0, lengthwise=True)
             else:
@@ -79,7 +79,7 @@ class _Product:
                 count = (shape[along] - start) // width
                 segments.append((start, count, width))
                 start += count * width
-            self._blocks(along, segments, wide=self.e.plan.width)
+            self._blocks(along, segments, wide=self.e.plan.inner_width)
         return self.target
 
     def _long_enough(self, shape: tuple[int, ...]) -> bool:
@@ -87,7 +87,7 @@ class _Product:
 
     def _lengthwise(self) -> bool:
         """Whether vectors lie better along the contraction than the result."""
-        if self.e.plan.width < 2 or len(self.cx) != 1 or self.sizes[0] < 4:
+        if self.e.plan.inner_width < 2 or len(self.cx) != 1 or self.sizes[0] < 4:
             return False
         shape = self.target.shape
         if not self._long_enough(shape):
@@ -108,7 +108,7 @@ class _Product:
     ) -> None:
         """Walk the result in blocks; `along` is the dimension that vectors cover."""
         e, shape = self.e, self.target.shape
-        width = wide if not lengthwise else e.plan.width
+        width = wide if not lengthwise else e.plan.inner_width
         per = max(1, width * max(self.dtype.itemsize, 4) // 64)
         budget = max(1, REGISTERS // per)
         row = self._last(self.rows, along)

@@ -36,7 +36,11 @@ def rule(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
             a.at(spread(v.aval.shape, out.aval.shape, index))
             for a, v in zip(operands, eqn.invars, strict=True)
         ]
+        before = e.b.written
         value = op(e.b, eqn, ty.match(e.b, *values))
+        if e.b.written > before:
+            made = e.b.trips * max(ty.width_of(value), 1)
+            e.elements[id(eqn)] = e.elements.get(id(eqn), 0.0) + made
         return rounded(e.b, value, out.aval.dtype)
 
     cost = COSTS.get(eqn.primitive.name, 1)

@@ -15,7 +15,7 @@ from llvmlite import ir
 
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, At, Index, Memory
-from onescan.emit.builder import Builder
+from onescan.emit.builder import Builder, Plain
 from onescan.emit.loops import Loops
 from onescan.emit.prefetch import Span
 from onescan.plan.plan import Lane, Plan
@@ -33,7 +33,7 @@ class Emitter(Loops):
     def __init__(self, plan: Plan, function: ir.Function) -> None:
         self.entry = ir.IRBuilder(function.append_basic_block("entry"))
         start = function.append_basic_block("start")
-        b = Builder(start) if plan.grid is None else ir.IRBuilder(start)
+        b = Builder(start) if plan.grid is None else Plain(start)
         super().__init__(plan, function, b)
         self.bases: dict[Lane, ty.Value | int] = {}
         self.stack_bytes = 0

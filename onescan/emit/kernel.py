@@ -28,11 +28,12 @@ from onescan.emit.control import emit_body, renew
 from onescan.emit.emitter import Emitter
 from onescan.emit.math.features import allow
 from onescan.emit.prefetch import Span
-from onescan.emit.staged import Stage, chunks
+from onescan.emit.staged import STEPS, Stage, chunks
 from onescan.emit.tiled import unit
 from onescan.loop import LeaveToXla
 from onescan.plan.parts import Part, parts
 from onescan.plan.plan import Lane, Plan
+from onescan.plan.profile import Profile
 
 #: a carry of more bytes than this (in one tile) stays in its result buffer
 RESIDENT = 1 << 16
@@ -46,8 +47,8 @@ LARGEST = 1 << 19
 OneStep = Callable[[ty.Value, dict[Any, Array]], None]
 
 
-def build(plan: Plan) -> ir.Module:
-    """The LLVM module of a planned loop; it defines `kernel`."""
+def build(plan: Plan) -> tuple[ir.Module, Profile]:
+    """The LLVM module of a planned loop, which defines `kernel`, and what it does."""
     module = ir.Module("onescan")
     allow(module, plan.features)
     loop = plan.loop
@@ -88,7 +89,13 @@ def build(plan: Plan) -> ir.Module:
     b.cbranch(b.icmp_signed("<", following, last), body, done)
     b.position_at_end(done)
     b.ret_void()
-    return module
+    return module, Profile(
+        runs=e.b.runs,
+        elements=e.elements,
+        tiles=plan.tiles,
+        threads=plan.threads,
+        instructions=e.b.written,
+    )
 
 
 def _element(b: ty.Builder, buffers: ty.Value, i: ty.Value) -> ty.Value:
@@ -187,7 +194,7 @@ class Tile(Buffers):
         with chunks(e, loop.length, loop.reverse) as self.chunk:
             for block, i, stage in self._stages(inwards=True):
                 stage.bring(block, self.chunk, self._memory(i))
-            with e.loop(self.chunk.count, unroll=1) as k:
+            with e.loop(self.chunk.count, unroll=1, about=STEPS) as k:
                 one_step(e.b.add(self.chunk.begin, k), {})
             for block, i, stage in self._stages(inwards=False):
                 with e.one_writer(stage.lanes):

@@ -46,10 +46,32 @@ class Loops:
     def __init__(self, plan: Plan, function: ir.Function, b: ty.Builder) -> None:
         self.plan, self.function, self.b = plan, function, b
         self.unrolled = 0
+        self.b.trips = 1.0
+        #: by equation: how many elements of its result are computed
+        self.elements: dict[int, float] = {}
 
     @contextmanager
-    def loop(self, count: int | ty.Value, unroll: int = 0) -> Any:
-        """A loop whose index is an i64 from 0 up to `count`, which is not 0."""
+    def loop(
+        self, count: int | ty.Value, unroll: int = 0, about: float | None = None
+    ) -> Any:
+        """A loop whose index is an i64 from 0 up to `count`, which is not 0.
+
+        `about` is how many rounds to expect, where that is known only at run time.
+        """
+        rounds = count if isinstance(count, int) else 1.0 if about is None else about
+        with self.repeated(rounds), self._loop(count, unroll) as index:
+            yield index
+
+    @contextmanager
+    def repeated(self, times: float) -> Iterator[None]:
+        """Code that runs so often."""
+        before = self.b.trips
+        self.b.trips = before * times
+        yield
+        self.b.trips = before
+
+    @contextmanager
+    def _loop(self, count: int | ty.Value, unroll: int) -> Any:
         b = self.b
         before = b.block
         head = self.function.append_basic_block("loop")
@@ -189,7 +211,7 @@ class Loops:
             rest = [*shape[:held], *shape[held + 1 :]]
             yield rest, lambda index: (*index[:held], vec, *index[held:])
             return
-        if not shape or self.plan.width < 2 or vector is None:
+        if not shape or self.plan.inner_width < 2 or vector is None:
             yield list(shape), lambda index: tuple(index)
             return
         along, start = vector % len(shape), 0
@@ -207,7 +229,7 @@ class Loops:
 
     def widths(self, n: int, several: int = 1) -> list[int]:
         """Vector widths that cover n positions, widest first."""
-        width, found = self.plan.width * several if n >= SHORTEST else 1, []
+        width, found = self.plan.inner_width * several if n >= SHORTEST else 1, []
         while n:
             if n >= width:
                 found.append(width)

@@ -78,7 +78,8 @@ def reduction(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     rank = len(x.shape)
     along = rank - 1
     lengthwise = (
-        e.plan.width > 1
+        e.plan.inner_width > 1
+        and not any(lane and lane.vector for lane in x.lanes)
         and axes
         and axes[-1] == along
         and x.shape[along] >= 4

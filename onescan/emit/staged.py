@@ -97,7 +97,7 @@ class Stage:
         with (
             b.if_then(b.icmp_signed(">", squares, zero)),
             e.loop(width // side, unroll=1) as across,
-            e.loop(squares, unroll=1) as along,
+            e.loop(squares, unroll=1, about=self.numbers * STEPS / side) as along,
         ):
             place = scale(b, across, side), scale(b, along, side)
             square = source.square(b, place, side, whole_rows=inwards)

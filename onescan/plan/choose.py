@@ -178,7 +178,7 @@ def _lane_cost(
         if any(axis.holds(v) for v in [*work.eqn.outvars, *work.eqn.invars]):
             cost += work.operations / axis.size * rounds
         else:  # the same for every lane: once for each thread
-            cost += work.operations
+            cost += _along_inner(work, native)
     for var in stacked(loop):
         if axis.holds(var):
             beside = prod(var.aval.shape[axis.parts[-1][var][0] + 1 :])
@@ -195,15 +195,18 @@ def _inner_cost(
     works: list[Work], axes: list[Merged], native: int, helpers: int
 ) -> float:
     """Vector operations of a step, vectors along each operation's last dimension."""
-    cost = 0.0
-    for work in works:
-        shape = operand_of(work.eqn).aval.shape
-        n = shape[-1] if shape else 1
-        vectors = len(_widths(n, native)) if n else 1
-        dearer = PRODUCT if work.eqn.primitive.name == "dot_general" else INNER
-        cost += work.operations * vectors / max(n, 1) * dearer
+    cost = sum(_along_inner(work, native) for work in works)
     group, pieces = _cut(works, axes, helpers)
     return cost if group is None else cost * (_share(works, group) / pieces + 0.1)
+
+
+def _along_inner(work: Work, native: int) -> float:
+    """Vector operations of an equation, vectors along its last dimension."""
+    shape = operand_of(work.eqn).aval.shape
+    n = shape[-1] if shape else 1
+    vectors = len(_widths(n, native)) if n else 1
+    dearer = PRODUCT if work.eqn.primitive.name == "dot_general" else INNER
+    return work.operations * vectors / max(n, 1) * dearer
 
 
 def _widths(n: int, width: int) -> list[int]:
@@ -243,7 +246,8 @@ def _lane_plan(
             assign(lane_of, lanes, group, lane)
         elif group in cut:  # the others stay whole, and are looped over
             assign(lane_of, lanes, group, Lane(group.size, 1, False))
-    return finished(loop, lanes, lane_of, 1, threads, features=machine.features)
+    native = machine.vector_bytes // 4
+    return finished(loop, lanes, lane_of, 1, threads, None, machine.features, native)
 
 
 def _inner_plan(
@@ -341,6 +345,7 @@ def finished(
     threads: bool,
     grid: Grid | None = None,
     features: frozenset[str] = frozenset(),
+    common_width: int = 1,
 ) -> Plan:
     """The plan, with the layouts its buffers are wanted in."""
     plan = Plan(loop, tuple(lanes), lane_of, width, grid=grid, features=features)
@@ -363,6 +368,7 @@ def finished(
         tuple(lanes),
         lane_of,
         width,
+        common_width,
         tuple(layouts),
         threads=threads and several,
         grain=1,

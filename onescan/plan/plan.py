@@ -55,6 +55,7 @@ class Plan:
     lanes: tuple[Lane, ...] = ()
     lane_of: dict[Var, dict[int, Lane]] = field(default_factory=dict)
     width: int = 1  # of vectors along inner dimensions; 1 where a lane is the vector
+    common_width: int = 1  # the same, of values that all lanes of a vector share
     layouts: tuple[tuple[int, ...], ...] = ()  # of operands, then results: minor last
     threads: bool = False
     grain: int = 1
@@ -85,6 +86,11 @@ class Plan:
             for i, order in enumerate(self.layouts)
             if (fixed <= i < count or i >= count + loop.num_carry) and order[0] != 0
         ]
+
+    @property
+    def inner_width(self) -> int:
+        """Of vectors along inner dimensions of values that lie along no vector lane."""
+        return max(self.width, self.common_width)
 
     def is_laned(self, var: Any) -> bool:
         """Whether a value differs from one vector lane to the next."""

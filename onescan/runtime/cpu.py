@@ -19,6 +19,7 @@ from typing import Any
 import jax
 from llvmlite import ir
 
+from onescan.plan.profile import Profile
 from onescan.runtime import compiler, handler
 
 
@@ -41,6 +42,7 @@ class Kernel:
     grain: int = 1
     result_bytes: tuple[int, ...] = ()
     finished: bool = False
+    profile: Profile | None = None  # what it does, where that was counted
 
     @property
     def level(self) -> int:
