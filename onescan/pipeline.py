@@ -48,6 +48,7 @@ from onescan.plan.profit import require_profit
 from onescan.plan.stripes import stripes_of, suits
 from onescan.plan.tiled import tiled, told
 from onescan.plan.together import steps_together
+from onescan.plan.verify import verify
 from onescan.runtime import compiler, gpu
 from onescan.runtime.cpu import Kernel, lowering, register
 from onescan.runtime.moved import Orders, moved
@@ -140,11 +141,25 @@ def native(platform: str, loop: Loop, seen: Seen) -> Callable[..., Sequence[Any]
         require_profit(loop, platform, lambda eqn: tiled(planned(), eqn) is not None)
     if platform == "cuda":
         return _reading_in_place(*planned_on_gpu(loop, chip()), _call_on_gpu, seen)
-    plan = planned()
-    kernel = kernel_of(plan)
+    plan, kernel = verified(planned())
     if switches.current().engine != "native":
         require_short(loop, kernel.module)
     return _reading_in_place(plan, kernel, _call_on_cpu, seen)
+
+
+def verified(plan: Plan) -> tuple[Plan, Kernel]:
+    """A plan and its kernel, planned anew where it would do work twice."""
+    kernel = kernel_of(plan)
+    if kernel.profile is None:
+        return plan, kernel
+    verdict = verify(plan.loop, kernel.profile)
+    if verdict.is_good or not verdict.to_store:
+        return plan, kernel
+    again = replace(plan, stored=verdict.to_store)
+    other = kernel_of(again)
+    assert other.profile is not None
+    better = verify(plan.loop, other.profile).ratio < verdict.ratio
+    return (again, other) if better else (plan, kernel)
 
 
 def _reading_in_place(

@@ -17,6 +17,7 @@ from onescan.emit.arrays import Array, Index, Memory, add, scale
 from onescan.emit.body import counted
 from onescan.emit.emitter import Emitter
 from onescan.emit.staged import Stage
+from onescan.plan.plan import INTERLEAVED
 
 
 class Buffers:
@@ -50,6 +51,7 @@ class Buffers:
         shape, lanes = tuple(var.aval.shape), self.plan.local_lanes(var)
         if self._is_stacked(i):
             shape, lanes = (self.loop.length, *shape), (None, *lanes)
+        rank = len(var.aval.shape)
         strides, size = [0] * len(shape), 1
         for d in reversed(self.plan.layouts[i]):
             strides[d] = size
@@ -64,6 +66,10 @@ class Buffers:
                 group = stride if lane.vector else group
         if self._is_stacked(i) and strides[0] < group:  # staged.py moves these
             group = 1
+        laned = any(lane and lane.vector for lane in lanes)
+        if rank and not laned and self.plan.inner_width > 1:
+            along = self.plan.minor(self.plan.local_shape(var)) - rank
+            group = strides[along] if strides[along] <= INTERLEAVED else 1
         # a group is whole: what lies beside a lane is not cut into tiles
         beside = [l for l, s in zip(lanes, strides, strict=True) if s < group]
         assert 0 in shape or not any(beside), "numbers of a lane in several tiles"

@@ -23,7 +23,6 @@ from onescan.plan.work import work_of
 #: steps of an inner loop that are written one after the other, if they are short
 MOST = 4
 
-
 #: rounds of a while loop, where somebody has to guess
 ROUNDS = 10
 

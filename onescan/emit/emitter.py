@@ -14,7 +14,7 @@ import numpy as np
 from llvmlite import ir
 
 from onescan.emit import types as ty
-from onescan.emit.arrays import Array, At, Index, Memory
+from onescan.emit.arrays import Array, At, Index, Memory, Vec
 from onescan.emit.builder import Builder, Plain
 from onescan.emit.loops import Loops
 from onescan.emit.prefetch import Span
@@ -65,12 +65,11 @@ class Emitter(Loops):
     def scratch(
         self, shape: tuple[int, ...], lanes: tuple[Lane | None, ...], dtype: Any
     ) -> Memory:
-        """Fresh stack memory for an array; a vector lane lies innermost."""
+        """Fresh stack memory for an array; what vectors lie along is innermost."""
         dtype = np.dtype(dtype)
-        order = sorted(
-            range(len(shape)),
-            key=lambda i: (bool(lanes[i] and lanes[i].vector), i),  # type: ignore
-        )
+        held = next((i for i, l in enumerate(lanes) if l and l.vector), None)
+        inner = self.plan.minor(shape) if held is None else held
+        order = sorted(range(len(shape)), key=lambda i: (i == inner, i))
         strides, size = [0] * len(shape), 1
         for i in reversed(order):
             strides[i] = size
@@ -159,13 +158,20 @@ class Emitter(Loops):
                 for i, k in zip(inner, number, strict=True):
                     place[i] = k
                 places.append(tuple(place))
-            memory.store_group(self.b, index, [source.at(place) for place in places])
+            values = [source.at(place) for place in places]
+            if any(isinstance(i, Vec) for i in index):
+                memory.store_group(self.b, index, values)
+                return
+            for place, value in zip(places, values, strict=True):
+                memory.store(self.b, place, value)
 
-        self.nest(tuple(outer), target.lanes, visit, None, source.cost * len(numbers))
+        along = memory.strides.index(memory.group)
+        self.nest(tuple(outer), target.lanes, visit, along, source.cost * len(numbers))
 
     def keeps(self, body: Any, var: Any, array: Array) -> bool:
         """Whether a value that could be computed where it is pulled is put away."""
-        return body.uses[var] > 1 and array.cost > CHEAP
+        often = body.uses[var] > 1 and array.cost > CHEAP
+        return often or var in self.plan.stored
 
     def materialise(self, array: Array) -> Array:
         """The same values, standing in memory."""

@@ -12,6 +12,7 @@ first cache.  A carry too large for the stack lives in its result buffer.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -115,6 +116,9 @@ class Tile(Buffers):
     def __init__(self, e: Emitter) -> None:
         super().__init__(e)
         self.common, self.laned = parts(e.plan)
+        wanted = Counter(v for v in self.loop.body.jaxpr.outvars if isinstance(v, Var))
+        #: what a step gives in several places, as a carry and as a y
+        self.wanted_twice = {v for v, times in wanted.items() if times > 1}
 
     def emit(self) -> None:
         e = self.e
@@ -301,7 +305,11 @@ class Tile(Buffers):
                 args.append(self._argument(var, t))
         owned = {cell.memory for cell in cells.values()}
         outs = emit_body(self.e, part, args, owned)
-        return dict(zip(part.outvars, outs, strict=True))
+        values = dict(zip(part.outvars, outs, strict=True))
+        return {
+            var: self.e.once(value) if var in self.wanted_twice else value
+            for var, value in values.items()
+        }
 
     def _argument(self, var: Any, t: ty.Value) -> Array:
         i = self.loop.body.jaxpr.invars.index(var)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import product
 from math import prod
 from typing import Any
@@ -16,7 +17,10 @@ from llvmlite import ir
 
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, Vec, add, scale
-from onescan.plan.plan import Lane, Plan
+from onescan.plan.plan import INTERLEAVED, Lane, Plan
+
+#: from the indices of loops to those of elements
+Places = list[Callable[[Any], tuple[Index, ...]]]
 
 #: a nest of loops with at most this many iterations, and about this many operations
 #: in all of them, is unrolled
@@ -144,11 +148,16 @@ class Loops:
         """Visit every element of a local shape, a vector at a time.
 
         The vector lies along the vector lane if there is one, else along
-        dimension `vector` (None: no vectors there, -1: the last).
+        dimension `vector` (None: no vectors there, -1: that of the plan).
         """
         several = SEVERAL if cost >= DEAR else 1
-        for counts, place in self._segments(shape, lanes, vector, several):
-            self.for_each(counts, lambda index, place=place: body(place(index)), cost)
+        for counts, places in self._segments(shape, lanes, vector, several):
+
+            def visit(index: tuple[Index, ...], places: Places = places) -> None:
+                for place in places:
+                    body(place(index))
+
+            self.for_each(counts, visit, cost * len(places))
 
     def nest_in_order(
         self,
@@ -170,7 +179,8 @@ class Loops:
         most: int = 4,
     ) -> None:
         """As `nest`, with up to `most` neighbours at once, to hide latencies."""
-        for counts, place in self._segments(shape, lanes, vector):
+        segments = self._segments(shape, lanes, vector)
+        for counts, place in ((c, p) for c, places in segments for p in places):
             *outer, last = counts or (1,)
             size = min(most, last)
 
@@ -201,30 +211,45 @@ class Loops:
         lanes: tuple[Lane | None, ...],
         vector: int | None,
         several: int = 1,
-    ) -> Iterator[tuple[list[int], Callable[[Any], tuple[Index, ...]]]]:
-        """Loop counts, and from loop indices to an index, for each vector width."""
+    ) -> Iterator[tuple[list[int], Places]]:
+        """Loop counts, and from loop indices to indices, for each vector width.
+
+        Few numbers side by side, across which vectors lie, are done one after the
+        other in one round: memory where they stand so is read and written as a whole.
+        """
         if 0 in shape:
             return
         held = next((i for i, l in enumerate(lanes) if l and l.vector), None)
         if held is not None:
             vec = Vec(0, shape[held])
             rest = [*shape[:held], *shape[held + 1 :]]
-            yield rest, lambda index: (*index[:held], vec, *index[held:])
+            yield rest, [lambda index: (*index[:held], vec, *index[held:])]
             return
         if not shape or self.plan.inner_width < 2 or vector is None:
-            yield list(shape), lambda index: tuple(index)
+            yield list(shape), [lambda index: tuple(index)]
             return
-        along, start = vector % len(shape), 0
+        along, start = self.plan.minor(shape) if vector == -1 else vector, 0
+        after = shape[along + 1 :]
+        numbers: list[tuple[int, ...]] = [()]
+        if after and prod(after) <= INTERLEAVED:
+            numbers, after = list(product(*map(range, after))), ()
+            several = max(1, several // len(numbers))
         for width in self.widths(shape[along], several):
             count = (shape[along] - start) // width
 
-            def place(index: Any, start: int = start, width: int = width) -> Any:
+            def place(
+                number: tuple[int, ...],
+                index: Any,
+                start: int = start,
+                width: int = width,
+            ) -> tuple[Index, ...]:
                 *outer, block = index
                 base = add(self.b, scale(self.b, block, width), start)
                 part = Vec(base, width) if width > 1 else base  # type: ignore[arg-type]
-                return (*outer[:along], part, *outer[along:])
+                return (*outer[:along], part, *outer[along:], *number)
 
-            yield [*shape[:along], *shape[along + 1 :], count], place
+            counts = [*shape[:along], *after, count]
+            yield counts, [partial(place, number) for number in numbers]
             start += count * width
 
     def widths(self, n: int, several: int = 1) -> list[int]:

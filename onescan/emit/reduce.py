@@ -76,19 +76,20 @@ def reduction(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     memory = target.memory
     assert memory is not None
     rank = len(x.shape)
-    along = rank - 1
+    along = e.plan.minor(x.shape)
     lengthwise = (
         e.plan.inner_width > 1
         and not any(lane and lane.vector for lane in x.lanes)
-        and axes
-        and axes[-1] == along
+        and along in axes
         and x.shape[along] >= 4
         and 0 not in x.shape
     )
+    if lengthwise:  # what vectors lie along comes last
+        axes.sort(key=lambda i: (i == along, i))
 
     def full(index: tuple[Index, ...], reduced: tuple[Index, ...]) -> tuple:
-        kept, gone = iter(index), iter(reduced)
-        return tuple(next(gone) if i in axes else next(kept) for i in range(rank))
+        kept, gone = iter(index), dict(zip(axes, reduced, strict=True))
+        return tuple(gone[i] if i in gone else next(kept) for i in range(rank))
 
     sizes = [x.shape[i] for i in axes]
     fold = fold_of(eqn.primitive.name, dtype, prod(sizes))

@@ -17,7 +17,7 @@ from jax.extend.core import Var
 from onescan.loop import Loop, nbytes
 from onescan.plan.apart import is_apart, lanes_first, may_be_apart
 from onescan.plan.lanes import lane_axes
-from onescan.plan.plan import Grid, Lane, Plan
+from onescan.plan.plan import INTERLEAVED, Grid, Lane, Plan, minor_dimension
 from onescan.plan.tiled import is_tiled
 from onescan.plan.tiles import power_below, stacked, tile_shape
 from onescan.plan.turned import is_turned
@@ -37,8 +37,6 @@ ALONE = 0.8
 TRANSPOSE = 2.0
 #: those that it costs a kernel to turn squares of such elements in registers
 TURN = 0.4
-#: numbers of a lane side by side up to which a kernel shuffles them in registers
-INTERLEAVED = 4
 #: a second lane axis with at most this many positions is not cut into tiles
 FEW = 8
 #: the work of a step, as a multiple of what it needs, that tiles may do in all
@@ -203,7 +201,7 @@ def _inner_cost(
 def _along_inner(work: Work, native: int) -> float:
     """Vector operations of an equation, vectors along its last dimension."""
     shape = operand_of(work.eqn).aval.shape
-    n = shape[-1] if shape else 1
+    n = shape[minor_dimension(shape, native)] if shape else 1
     vectors = len(_widths(n, native)) if n else 1
     dearer = PRODUCT if work.eqn.primitive.name == "dot_general" else INNER
     return work.operations * vectors / max(n, 1) * dearer

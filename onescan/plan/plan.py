@@ -10,6 +10,9 @@ from jax.extend.core import Var
 
 from onescan.loop import Loop
 
+#: numbers of a lane side by side up to which a kernel shuffles them in registers
+INTERLEAVED = 4
+
 
 @dataclass(frozen=True, eq=False)
 class Lane:
@@ -49,6 +52,15 @@ class Tail:
     start: int  # the step of the second array that follows them
 
 
+def minor_dimension(shape: tuple[int, ...], width: int) -> int:
+    """The last dimension, or the longest where the last one fills no vector."""
+    last = len(shape) - 1
+    if width < 2 or last < 1 or shape[last] >= width:
+        return last
+    longest = max(range(last + 1), key=lambda i: shape[i])
+    return longest if shape[longest] >= width else last
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
     loop: Loop
@@ -61,6 +73,7 @@ class Plan:
     grain: int = 1
     grid: Grid | None = None  # on a GPU
     features: frozenset[str] = frozenset()  # of the processor
+    stored: frozenset[Any] = frozenset()  # values that are put into memory in any case
     #: by operand: the step of its array that the loop reads first
     starts: dict[int, int] = field(default_factory=dict)
     #: by operand: where the rest of its steps stand, in one more operand each
@@ -91,6 +104,10 @@ class Plan:
     def inner_width(self) -> int:
         """Of vectors along inner dimensions of values that lie along no vector lane."""
         return max(self.width, self.common_width)
+
+    def minor(self, shape: tuple[int, ...]) -> int:
+        """The dimension that vectors lie along, of a value along no vector lane."""
+        return minor_dimension(shape, self.inner_width)
 
     def is_laned(self, var: Any) -> bool:
         """Whether a value differs from one vector lane to the next."""

@@ -71,7 +71,9 @@ def tile_shape(
         multiple = power_below(min(vectors, most, max(1, size // (native * threads))))
         width = native * multiple
         most = min(vectors // multiple, ROW_CARRY // max(carry, 1) // width)
-        return Shape(width, _even(-(-size // width), most, threads))
+        found = Shape(width, _even(-(-size // width), most, threads))
+        if -(-size // (width * found.blocks)) <= _most_tiles(share, threads):
+            return found
     apart = any(laned(v) and may_be_apart(loop, v) for v in stacked(loop))
     # in a row other blocks hide latencies: no more than there are registers for
     most = max(1, 2 * native // max(live, 1))
