@@ -19,7 +19,13 @@ from onescan.plan.apart import is_apart, lanes_first, may_be_apart
 from onescan.plan.lanes import lane_axes
 from onescan.plan.plan import INTERLEAVED, Grid, Lane, Plan, minor_dimension
 from onescan.plan.tiled import is_tiled
-from onescan.plan.tiles import power_below, stacked, tile_shape
+from onescan.plan.tiles import (
+    ROW_CARRY,
+    carry_bytes,
+    power_below,
+    stacked,
+    tile_shape,
+)
 from onescan.plan.turned import is_turned
 from onescan.plan.work import Work, equations, operand_of, work_of
 
@@ -225,7 +231,11 @@ def _lane_plan(
     machine: Machine,
     threads: bool,
 ) -> Plan:
-    cut = without_repeats(works, [axis], [g for g in axes if g.size > FEW], REPEATED)
+    native = machine.vector_bytes // 4
+    least = power_below(min(native, axis.size))  # lanes of a tile
+    heavy = carry_bytes(loop, axis.size, axis.holds) * least > ROW_CARRY
+    candidates = [g for g in axes if g.size > FEW or heavy]
+    cut = without_repeats(works, [axis], candidates, REPEATED)
     others = prod(g.size for g in cut[1:])
     helpers = machine.cores if threads and others < machine.cores else 1
     shape = tile_shape(
@@ -233,8 +243,9 @@ def _lane_plan(
         axis.size,
         axis.holds,
         share=_share(works, axis),
-        native=machine.vector_bytes // 4,
+        native=native,
         threads=helpers,
+        others=others,
     )
     lanes: list[Lane] = []
     lane_of: dict[Var, dict[int, Lane]] = {}
@@ -244,7 +255,6 @@ def _lane_plan(
             assign(lane_of, lanes, group, lane)
         elif group in cut:  # the others stay whole, and are looped over
             assign(lane_of, lanes, group, Lane(group.size, 1, False))
-    native = machine.vector_bytes // 4
     return finished(loop, lanes, lane_of, 1, threads, None, machine.features, native)
 
 

@@ -31,6 +31,8 @@ LITTLE = 8
 #: vectors of a tile that keep it busy in every other body: as many as registers hold
 #: at a time, the rest in further blocks, which the processor begins before one ends
 ENOUGH_VECTORS = 8
+#: vectors of a block whose values lie in memory, which share what all lanes read
+IN_MEMORY = 4
 #: bytes of carry that a row may hold, and of its longest row of xs or ys
 ROW_CARRY = 24 << 10
 ROW_BYTES = 4 << 10
@@ -52,31 +54,40 @@ class Shape:
 
 
 def tile_shape(
-    loop: Loop, size: int, laned: Any, share: float, native: int, threads: int
+    loop: Loop,
+    size: int,
+    laned: Any,
+    share: float,
+    native: int,
+    threads: int,
+    others: int = 1,
 ) -> Shape:
     """The shape of tiles along a lane axis with `size` positions.
 
     `laned(var)` tells whether a value lies along it; `share` is the part of the work
-    that does, the rest being done by every tile; tiles are made for `threads` threads.
+    that does, the rest being done by every tile; tiles are made for `threads` threads,
+    and are those of one of `others` positions along other axes.
     """
     shared = share < SHARED
     if size < 2 * native:
         return Shape(power_below(min(size, native)), 1)
     live = pressure(loop, size, laned)
     most = max(1, REGISTERS // max(live, 1))
-    carry = sum(_bytes(v, size) for v in _carries(loop) if laned(v))
+    carry = carry_bytes(loop, size, laned) / others
     if not (shared or _streams(loop, laned)):
         work = sum(w.operations for w in work_of(loop.body.jaxpr)) / size
         vectors = MOST_VECTORS if work <= LITTLE else ENOUGH_VECTORS
         multiple = power_below(min(vectors, most, max(1, size // (native * threads))))
         width = native * multiple
-        most = min(vectors // multiple, ROW_CARRY // max(carry, 1) // width)
+        most = min(vectors // multiple, int(ROW_CARRY // max(carry, 1)) // width)
         found = Shape(width, _even(-(-size // width), most, threads))
         if -(-size // (width * found.blocks)) <= _most_tiles(share, threads):
             return found
     apart = any(laned(v) and may_be_apart(loop, v) for v in stacked(loop))
     # in a row other blocks hide latencies: no more than there are registers for
     most = max(1, 2 * native // max(live, 1))
+    if live > REGISTERS:  # these lie in memory, and each operation loops over them
+        most = IN_MEMORY
     multiple = power_below(min(2 if apart else 4, most))
     if size <= native * multiple * threads or (size <= native * multiple):
         multiple = power_below(min(multiple, max(1, size // (native * threads))))
@@ -84,7 +95,7 @@ def tile_shape(
     vectors = -(-size // width)
     streams = [v for v in stacked(loop) if laned(v)]
     widest = max((_bytes(v, size) for v in streams), default=4)
-    row = min(ROW_CARRY // max(carry, 1), ROW_BYTES // max(widest, 1))
+    row = min(int(ROW_CARRY // max(carry, 1)), ROW_BYTES // max(widest, 1))
     if apart:
         row = min(row, APART_SHARED if shared else APART)
     blocks = max(row // width, -(-vectors // _most_tiles(share, threads)))
@@ -95,6 +106,11 @@ def _most_tiles(share: float, threads: int) -> int:
     """Tiles that may each do the work that lanes share, without it being the most."""
     alone = max(1.0 - share, 1e-6)
     return max(threads, int(1 + REPEATED / alone))
+
+
+def carry_bytes(loop: Loop, size: int, laned: Any) -> int:
+    """Bytes of one lane's carry."""
+    return sum(_bytes(v, size) for v in _carries(loop) if laned(v))
 
 
 def _even(blocks: int, most: int, threads: int) -> int:
