@@ -19,8 +19,9 @@ from onescan.long import NonFinite, first_nonfinite
 from onescan.reporting import clear_report, report
 from onescan.switches import engine, install, is_installed, options, uninstall
 from onescan.variants import associative_scan, fori_loop, map
+from onescan.version import VERSION
 
-__version__ = "0.1.0"
+__version__ = VERSION
 __all__ = [
     "CheckError",
     "CheckpointError",

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jaxlib
 import numpy as np
 from jax._src import callback as _callback
 from jax._src import config as _config
@@ -30,6 +31,7 @@ from jax.interpreters import mlir
 from jaxlib.mlir import ir
 
 from onescan.loop import Loop
+from onescan.version import VERSION
 
 flattree: Any
 try:  # JAX 0.11 and later
@@ -179,6 +181,11 @@ def added_axes(mark: str | None, params: dict[str, Any]) -> int:
 def jit_disabled() -> bool:
     """Whether `jax.disable_jit` is in force here."""
     return bool(_config.disable_jit.value)
+
+
+def versions() -> tuple[str, ...]:
+    """Of what compiles and runs a program."""
+    return jax.__version__, jaxlib.__version__, VERSION
 
 
 def x64_enabled() -> bool:

@@ -50,10 +50,26 @@ from onescan.plan.tiled import tiled, told
 from onescan.plan.together import steps_together
 from onescan.plan.verify import verify
 from onescan.runtime import compiler, gpu
-from onescan.runtime.cpu import Kernel, lowering, register
+from onescan.runtime.cpu import Kernel, lowering, name_of, register
 from onescan.runtime.moved import Orders, moved
 from onescan.runtime.permission import may_use_tiles
-from onescan.surround import Engine, Lower, chunk_of, results_of, stock, surrounded
+from onescan.speed import Speed
+from onescan.surround import (
+    Engine,
+    Lower,
+    arguments,
+    bound,
+    chunk_of,
+    results_of,
+    stock,
+    surrounded,
+)
+from onescan.tune import store
+from onescan.tune.choose import Choice
+from onescan.tune.choose import choose as choose_engine
+from onescan.tune.costs import costs_of
+from onescan.tune.measure import measured
+from onescan.tune.predict import predicted
 from onescan.views import views
 
 
@@ -70,18 +86,31 @@ def compile_loop(loop: Loop, platform: str) -> Native | Left:
     smaller = Smaller.of(loop, (*(WIDE_PASSES if wide else PASSES), *last))
     try:
         seen: Seen = {}
-        lower = smaller.lowered(partial(native, platform, seen=seen))
-        return Native(lower, **smaller.told, seen=seen)
+        choices: list[Choice] = []
+        engine = partial(native, platform, seen=seen, choices=choices)
+        lower = smaller.lowered(engine)
+        speed = choices[0].speed if choices else None
+        return Native(lower, **smaller.told, speed=speed, seen=seen)
     except LeaveToXla as reason:
+        speed = reason.choice.speed if isinstance(reason, Slower) else None
         smaller = Smaller.of(loop, (*XLA_PASSES, *last))
         steps = steps_together(smaller.core) if platform == "cuda" else 1
         if steps > smaller.core.unroll:
             smaller = smaller.saying(f"had XLA run {steps} steps at a time")
             lower = smaller.lowered(lambda core: stock(core.replace(unroll=steps)))
-            return Left(str(reason), **smaller.told, lower=lower)
+            return Left(str(reason), **smaller.told, speed=speed, lower=lower)
         if all(platform == "cpu" and keeps_busy(eqn) for eqn in smaller.moved):
-            return Left(str(reason))
-        return Left(str(reason), **smaller.told, lower=smaller.lowered(stock))
+            return Left(str(reason), speed=speed)
+        lower = smaller.lowered(stock)
+        return Left(str(reason), **smaller.told, speed=speed, lower=lower)
+
+
+class Slower(LeaveToXla):
+    """A loop that XLA runs faster, and what shows it."""
+
+    def __init__(self, choice: Choice) -> None:
+        super().__init__(choice.reason)
+        self.choice = choice
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +160,9 @@ class Smaller:
         return surrounded(self.loop, engine, self.steps, self.passes)
 
 
-def native(platform: str, loop: Loop, seen: Seen) -> Callable[..., Sequence[Any]]:
+def native(
+    platform: str, loop: Loop, seen: Seen, choices: list[Choice]
+) -> Callable[..., Sequence[Any]]:
     """The loop as one kernel, and how the program calls it."""
     if platform not in ("cpu", "cuda"):
         raise LeaveToXla(f"there is no native engine for {platform} yet")
@@ -144,7 +175,37 @@ def native(platform: str, loop: Loop, seen: Seen) -> Callable[..., Sequence[Any]
     plan, kernel = verified(planned())
     if switches.current().engine != "native":
         require_short(loop, kernel.module)
+    if (choice := _choice(plan, kernel)) is not None:
+        choices.append(choice)
+        if not choice.native and switches.current().engine != "native":
+            raise Slower(choice)
     return _reading_in_place(plan, kernel, _call_on_cpu, seen)
+
+
+def _choice(plan: Plan, kernel: Kernel) -> Choice | None:
+    """Which engine should run a loop, and why."""
+    if kernel.profile is None:
+        return None
+    loop, machine, settings = plan.loop, host(), switches.current()
+    costs = costs_of(machine.vector_bytes * 8, compiler.triple())
+    times = predicted(loop, kernel.profile, machine.cores, costs)
+    key = store.key_of(name_of(kernel), machine, *compat.versions())
+    may_measure = settings.tune and settings.engine == "auto" and not settings.check
+    return choose_engine(loop, times, may_measure, key, lambda: _trial(loop, times))
+
+
+#: seconds of a step by prediction that a trial's loop takes in all, and bytes it moves
+TRIAL_SECONDS, TRIAL_BYTES = 0.02, 64 << 20
+
+
+def _trial(loop: Loop, expected: Speed) -> Speed:
+    """Both engines on some steps of a loop."""
+    steps = min(loop.length, int(TRIAL_SECONDS / (expected.native or 1e-9)) + 1)
+    each = nbytes(loop.x_avals + loop.y_avals)
+    short = loop.replace(length=max(2, min(steps, TRIAL_BYTES // max(each, 1))))
+    plan, kernel = verified(choose(short, host()))
+    ours, xla = bound(short, _call_on_cpu(plan, kernel)), bound(short, stock(short))
+    return measured(ours, xla, arguments(short), short.length)
 
 
 def verified(plan: Plan) -> tuple[Plan, Kernel]:

@@ -101,7 +101,7 @@ def surrounded(
     run_whole = whole(loop, engine, steps, passes)
 
     def lower(ctx: Any, *args: Any) -> Sequence[Any]:
-        ctx = ctx.replace(avals_in=_arguments(loop), avals_out=results_of(loop))
+        ctx = ctx.replace(avals_in=arguments(loop), avals_out=results_of(loop))
         return mlir.lower_fun(run_whole, multiple_results=True)(ctx, *args)
 
     return lower
@@ -123,11 +123,12 @@ def _piece(loop: Loop, engine: Engine, passes: Sequence[Pass]) -> Callable[..., 
     """A function of the loop's arguments that passes and then runs what is left."""
     splits = improved(loop, passes)
     core = splits[-1].loop if splits else loop
-    call = _bound(core, engine(core)) if core.body.out_avals else lambda *args: []
+    call = bound(core, engine(core)) if core.body.out_avals else lambda *args: []
     return lambda *args: run(splits, call, list(args))
 
 
-def _bound(loop: Loop, lower: Lower) -> Callable[..., Sequence[Any]]:
+def bound(loop: Loop, lower: Lower) -> Callable[..., Sequence[Any]]:
+    """A function of a loop's arguments that is lowered in this way."""
     return partial(loop_p.bind, lower=lower, results=tuple(results_of(loop)))
 
 
@@ -147,7 +148,7 @@ def _in_chunks(
     def over_chunks(carry: Sequence[Any]) -> tuple[Values, Values]:
         body = jax.make_jaxpr(chunk)(*consts, *carry, *(x[0] for x in main))
         outer = loop.replace(body=body, length=chunks, unroll=1)
-        results = _bound(outer, stock(outer))(*consts, *carry, *main)
+        results = bound(outer, stock(outer))(*consts, *carry, *main)
         ys = [y.reshape(cut, *y.shape[2:]) for y in results[loop.num_carry :]]
         return list(results[: loop.num_carry]), ys
 
@@ -168,7 +169,8 @@ def _in_chunks(
     return [*carry, *first]
 
 
-def _arguments(loop: Loop) -> list[Any]:
+def arguments(loop: Loop) -> list[Any]:
+    """The types of what a loop takes."""
     fixed = loop.const_avals + loop.carry_avals
     return [*map(_plain, fixed), *(_plain(a, loop.length) for a in loop.x_avals)]
 

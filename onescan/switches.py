@@ -32,6 +32,7 @@ class Settings:
     check: bool = False  # run both engines and compare
     sequential: bool = False  # every recurrence in the order of its steps
     memory: int | None = None  # bytes for what passes take out of a loop
+    tune: bool = True  # measure both engines where a prediction is not sure
 
 
 # Kept apart, so that install() inside a region is not undone by it.
@@ -136,7 +137,10 @@ def engine(name: Engine) -> Iterator[None]:
 
 @contextmanager
 def options(
-    *, sequential: bool | None = None, memory: int | None = None
+    *,
+    sequential: bool | None = None,
+    memory: int | None = None,
+    tune: bool | None = None,
 ) -> Iterator[None]:
     """Choose what the passes may do to the loops of this region.
 
@@ -148,6 +152,10 @@ def options(
     more is done in chunks of time. The default is twice what the loop holds, and
     at least 64 MiB.
 
+    `tune` says whether both engines may be timed for a long loop that either might
+    run faster, once for each kernel and machine. Without it the choice is predicted,
+    and the same in every process.
+
     >>> import onescan
     >>> with onescan.options(sequential=True, memory=1 << 30):
     ...     carry, ys = onescan.scan(lambda c, x: (c + x, c), 0, [1, 2, 3])
@@ -156,6 +164,6 @@ def options(
         raise ScanValueError(
             f"onescan.options: memory is {memory}, and cannot be less than 0 bytes."
         )
-    chosen = {"sequential": sequential, "memory": memory}
+    chosen = {"sequential": sequential, "memory": memory, "tune": tune}
     with region(**{k: v for k, v in chosen.items() if v is not None}):
         yield

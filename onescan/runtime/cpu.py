@@ -95,8 +95,7 @@ def assembly(kernel: Kernel) -> str:
 def code(kernel: Kernel) -> Code:
     """The machine code of a kernel, compiled and registered on first use."""
     text = _text(kernel)
-    content = f"{compiler.host()}\n{kernel.level}\n{text}"
-    name = "onescan_" + hashlib.sha256(content.encode()).hexdigest()[:32]
+    name = _name(kernel, text)
     with _lock:
         if name not in _codes:
             exports, imports = ["handler", "kernel"], handler.runtime()
@@ -105,6 +104,16 @@ def code(kernel: Kernel) -> Code:
             jax.ffi.register_ffi_target(name, capsule, platform="cpu")
             _codes[name] = Code(name, **addresses)
         return _codes[name]
+
+
+def name_of(kernel: Kernel) -> str:
+    """The name of a kernel, which stands for all that its machine code follows from."""
+    return _name(kernel, _text(kernel))
+
+
+def _name(kernel: Kernel, text: str) -> str:
+    content = f"{compiler.host()}\n{kernel.level}\n{text}"
+    return "onescan_" + hashlib.sha256(content.encode()).hexdigest()[:32]
 
 
 def _text(kernel: Kernel) -> str:

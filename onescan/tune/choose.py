@@ -1,0 +1,76 @@
+"""choose: which engine runs a loop, by prediction and, where that is not sure, a trial.
+
+A kernel is the default.  XLA keeps a loop that it runs several times as fast by
+prediction, or clearly faster by measurement.  Only loops are measured that run long
+enough to be worth it, and never in a program of several processes, which must all
+choose alike.  A choice is never changed within a process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import jax
+
+from onescan.loop import Loop
+from onescan.plan.work import equations
+from onescan.speed import Speed
+from onescan.tune import store
+
+#: predicted ratios from which on, and up to which, nothing is measured
+SURE, HOPELESS = 3.0, 0.25
+#: predicted seconds of a call from which a loop is worth a second compilation
+WORTH = 0.005
+#: how much slower than XLA a kernel may be measured, and stay
+CLOSE = 1.05
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An engine, and how long a step takes by each, predicted or measured."""
+
+    native: bool
+    speed: Speed
+
+    @property
+    def reason(self) -> str:
+        """Why XLA runs a loop."""
+        if self.speed.measured:
+            return f"XLA is faster, measured on this machine ({self.speed})"
+        return f"XLA is expected to be faster ({self.speed})"
+
+
+def choose(
+    loop: Loop,
+    predicted: Speed,
+    may_measure: bool,
+    key: str,
+    trial: Callable[[], Speed],
+) -> Choice:
+    """Decide about one loop; `trial` measures it, `key` names what it would measure."""
+    ratio = predicted.ratio or 1.0
+    if ratio <= HOPELESS:
+        return Choice(False, predicted)
+    if ratio >= SURE or not (may_measure and _is_worth_it(loop, predicted)):
+        return Choice(True, predicted)
+    if key not in _choices:
+        times = store.read(key)
+        if times is None:
+            times = trial()
+            store.write(key, times)
+        _choices[key] = times
+    measured = _choices[key]
+    assert measured.native is not None
+    assert measured.xla is not None
+    return Choice(measured.native <= CLOSE * measured.xla, measured)
+
+
+def _is_worth_it(loop: Loop, predicted: Speed) -> bool:
+    """Whether a loop runs long, on work that does not depend on its values."""
+    long = (predicted.native or 0.0) * loop.length >= WORTH
+    whiles = any(eqn.primitive.name == "while" for eqn in equations(loop.body.jaxpr))
+    return long and not whiles and jax.process_count() == 1
+
+
+_choices: dict[str, Speed] = {}

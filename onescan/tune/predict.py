@@ -1,0 +1,73 @@
+"""predict: seconds of one step, by a kernel of ours and by XLA.
+
+Ours follow from the instructions of the kernel, counted as they were emitted.  XLA's
+follow from the operations of the body and how many equations it has.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from math import prod
+
+from onescan.loop import Loop, nbytes
+from onescan.plan.profile import Instruction, Profile
+from onescan.plan.work import work_of
+from onescan.speed import Speed
+from onescan.tune.costs import Costs
+
+VECTOR = re.compile(r"<(\d+) x (\w+)>")
+BITS = {"double": 64, "i64": 64, "ptr": 64, "i16": 16, "i8": 8}
+DIVISIONS = ("fdiv", "frem", "llvm.sqrt")
+INTEGER_DIVISIONS = ("sdiv", "udiv", "srem", "urem")
+MOVES = ("insertelement", "extractelement")
+
+
+def predicted(loop: Loop, profile: Profile, cores: int, costs: Costs) -> Speed:
+    """What each engine will take on a CPU."""
+    return Speed(_native(loop, profile, cores, costs), _xla(loop, cores, costs))
+
+
+def _native(loop: Loop, profile: Profile, cores: int, costs: Costs) -> float:
+    one = sum(n * _cost(what, costs) for what, n in profile.runs.items())
+    helpers = min(cores, profile.tiles) if profile.threads else 1
+    rounds = -(-profile.tiles // helpers)
+    streams = nbytes(loop.x_avals + loop.y_avals) * costs.streamed_byte
+    return 1e-9 * (one * rounds * costs.waiting / max(loop.length, 1) + streams)
+
+
+@lru_cache(maxsize=4096)
+def _cost(what: Instruction, costs: Costs) -> float:
+    """Nanoseconds of an instruction."""
+    name, kind = what
+    match = VECTOR.match(kind)
+    count, element = (int(match[1]), match[2]) if match else (1, kind)
+    bits = count * BITS.get(element, 32)
+    registers = max(1, -(-bits // costs.vector_bits))
+    if name == "getelementptr" or (count == 1 and element in ("i64", "ptr", "i1", "")):
+        return costs.address
+    if name in INTEGER_DIVISIONS:
+        return costs.integer_division * count
+    if name in DIVISIONS:
+        return costs.division * registers
+    if name in MOVES:
+        return costs.element
+    if name == "load":
+        return costs.load * registers
+    if name in ("store", "cell"):
+        return costs.store * registers
+    return costs.operation * registers
+
+
+def _xla(loop: Loop, cores: int, costs: Costs) -> float:
+    operations = equations = 0.0
+    for work in work_of(loop.body.jaxpr):
+        operations += work.operations
+        equations += work.times if work.each else 0
+    held = nbytes(loop.carry_avals)
+    streams = nbytes(loop.x_avals + loop.y_avals) * costs.streamed_byte
+    fixed = costs.xla_small_step if held <= costs.xla_small else costs.xla_step
+    fixed += costs.xla_equation * equations
+    widest = max((prod(a.shape) for a in loop.body.out_avals), default=1)
+    helpers = min(cores, max(1, widest // 32768))  # it divides large operations only
+    return 1e-9 * (operations * costs.xla_operation / helpers + fixed + streams)

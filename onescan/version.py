@@ -1,0 +1,3 @@
+"""The version of onescan."""
+
+VERSION = "0.1.0"
