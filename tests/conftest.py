@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, settings
 
+from onescan import switches
+
 # Compiling takes most of the time, so neither time nor health means anything here.
 settings.register_profile(
     "suite",
@@ -17,3 +19,5 @@ settings.register_profile(
 )
 settings.register_profile("fuzz", settings.get_profile("suite"), derandomize=False)
 settings.load_profile("suite")
+# what a busy machine measures must not decide what is tested
+switches.set_globally(tune=False)

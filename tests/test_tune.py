@@ -1,0 +1,153 @@
+"""Which engine runs a loop: predictions, trials, and what is kept of them."""
+
+from __future__ import annotations
+
+import json
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax import lax
+from kernels import loop_in, plan_of
+
+import onescan
+from onescan import pipeline, switches
+from onescan.tune import choose, store
+from onescan.tune.choose import Choice
+from onescan.tune.costs import AVX512, costs_of
+from onescan.tune.predict import Times, predicted
+
+
+def body(c, x):
+    return jnp.sin(c) + x, None
+
+
+def looped(n=256, steps=50):
+    loop = loop_in(lambda c, x: lax.scan(body, c, x), jnp.ones(n), jnp.ones(steps))
+    return loop, pipeline.kernel_of(plan_of(loop)).profile
+
+
+def decide(times, trial=None, loop=None, may_measure=True, key="k"):
+    def never():
+        raise AssertionError("measured")
+
+    return choose.choose(loop or looped()[0], times, may_measure, key, trial or never)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_known(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(choose, "_choices", {})
+
+
+def test_more_work_takes_longer():
+    small, large = (predicted(*looped(n), 1, AVX512) for n in (256, 4096))
+    assert large.native > 8 * small.native > 0
+    assert large.xla > 8 * small.xla > 0
+    steps = [predicted(*looped(256, n), 1, AVX512).native for n in (50, 500)]
+    assert steps[0] == pytest.approx(steps[1], rel=0.2)  # of one step
+
+
+def test_costs_of_processors():
+    names = {
+        costs_of(bits, triple).name
+        for bits, triple in (
+            (512, "x86_64-linux"),
+            (256, "x86_64-linux"),
+            (128, "x86_64-linux"),
+            (128, "aarch64-linux"),
+        )
+    }
+    assert len(names) == 4
+
+
+def test_sure_predictions_are_not_measured():
+    assert decide(Times(1e-3, 1e-2)).native
+    left = decide(Times(1e-2, 1e-3))
+    assert not left.native
+    assert left.reason == (
+        "a step of a kernel is expected to take 1e+04 us, by XLA 1e+03 us"
+    )
+
+
+def test_short_loops_are_not_measured():
+    assert decide(Times(1e-6, 1e-6)).native
+
+
+def test_the_faster_engine_is_chosen():
+    close = Times(1e-3, 1e-3)
+    assert not decide(close, lambda: Times(2e-3, 1e-3), key="slower").native
+    assert decide(close, lambda: Times(1.01e-3, 1e-3), key="close").native
+    found = decide(close, lambda: Times(2e-6, 1e-6), key="slower too")
+    assert found.reason == (
+        "a step of a kernel took, measured on this machine, 2 us, by XLA 1 us"
+    )
+
+
+def test_a_trial_is_made_once():
+    trials = iter([Times(2e-3, 1e-3)])
+    for _ in range(2):
+        assert not decide(Times(1e-3, 1e-3), lambda: next(trials)).native
+    choose._choices.clear()  # another process
+    assert not decide(Times(1e-3, 1e-3), lambda: next(trials)).native
+
+
+def test_loops_with_a_while_are_not_tried():
+    def waits(c, x):
+        return lax.while_loop(lambda v: v.sum() < 3, lambda v: v + 1, c), None
+
+    loop = loop_in(lambda c, x: lax.scan(waits, c, x), jnp.ones(9), jnp.ones(50))
+    assert decide(Times(1e-3, 1e-3), loop=loop).native
+
+
+def test_files_that_cannot_be_read_count_as_none():
+    key = store.key_of("a", 1)
+    assert store.read(key) is None
+    store.write(key, Times(1.0, 2.0))
+    assert store.read(key) == Times(1.0, 2.0)
+    (path,) = store.folder().iterdir()
+    assert json.loads(path.read_text()) == {"native": 1.0, "xla": 2.0}
+    path.write_text("{")
+    assert store.read(key) is None
+
+
+def test_a_folder_that_cannot_be_written_is_no_error(monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    store.write("key", Times(1.0, 2.0))
+    assert store.read("key") is None
+
+
+def test_both_engines_are_timed(monkeypatch):
+    """A real trial of a small loop, by the whole pipeline."""
+    monkeypatch.setattr(choose, "WORTH", 0.0)
+    monkeypatch.setattr(choose, "SURE", 1e9)
+    monkeypatch.setattr(choose, "HOPELESS", 0.0)
+    onescan.clear_report()
+    switches.set_globally(tune=True)
+    try:
+        f = jax.jit(lambda c, x: onescan.scan(body, c, x)[0])
+        f(jnp.ones(64), jnp.ones(30))
+        with onescan.options(tune=False):
+            f(jnp.ones(65), jnp.ones(30))
+    finally:
+        switches.set_globally(tune=False)
+    tried, not_tried = onescan.report()
+    assert tried.measured.native > 0
+    assert tried.measured.xla > 0
+    assert len(list(store.folder().iterdir())) == 1
+    assert not_tried.measured is None
+    assert not_tried.predicted.native > 0
+
+
+def test_a_slower_kernel_leaves_the_loop_to_xla(monkeypatch):
+    slow = Choice(False, Times(1e-3, 1e-3), Times(2e-6, 1e-6))
+    monkeypatch.setattr(pipeline, "_choice", lambda plan, kernel: slow)
+    onescan.clear_report()
+    f = lambda c, x: onescan.scan(body, c, x)[0]
+    jax.jit(f)(jnp.ones(64), jnp.ones(30))
+    (row,) = onescan.report()
+    assert (row.engine, row.reason) == ("xla", slow.reason)
+    with onescan.engine("native"):
+        jax.jit(lambda c, x: f(c, x))(jnp.ones(64), jnp.ones(30))
+    assert onescan.report()[1].engine == "native"
