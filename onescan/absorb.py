@@ -69,8 +69,8 @@ class Absorbed:
         def lower(ctx: Any, *_: Value) -> Sequence[Value]:
             return outcome.lower(ctx.replace(avals_in=self.types), *self.args)
 
-        notes = (self.note, *outcome.notes)
-        return Native(lower, ("absorb", *outcome.passes), notes, outcome.seen)
+        notes, passes = (self.note, *outcome.notes), ("absorb", *outcome.passes)
+        return replace(outcome, lower=lower, passes=passes, notes=notes)
 
 
 def absorbed(loop: Loop, args: Sequence[Value]) -> Absorbed | None:

@@ -246,9 +246,11 @@ class Meeting(Emitter):
         self._anything = True
 
     @contextmanager
-    def loop(self, count: int, unroll: int = 0) -> Any:
+    def loop(
+        self, count: int | ty.Value, unroll: int = 0, about: float | None = None
+    ) -> Any:
         self._anything |= not self.apart  # the round before
-        with super().loop(count, unroll) as index:
+        with super().loop(count, unroll, about) as index:
             yield index
         self._anything |= not self.apart
 

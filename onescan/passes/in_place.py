@@ -23,7 +23,7 @@ from jax.extend.core import JaxprEqn, Literal, Var
 from jax.extend.core.primitives import dynamic_slice_p
 
 from onescan import compat
-from onescan.loop import Loop
+from onescan.loop import Equation, Loop
 from onescan.passes.split import Split, parts_of, rebuilt, unchanged, variables
 
 SUMS = ("add", "add_any")
@@ -60,7 +60,7 @@ Update = tuple[Callable[..., Any], list[Any]]
 
 
 def _update(
-    eqn: JaxprEqn, makers: dict[Any, JaxprEqn], uses: Counter[Any]
+    eqn: Equation, makers: dict[Any, Equation], uses: Counter[Any]
 ) -> Update | None:
     """A sum as a function of the array it changes and what it changes it by."""
     if eqn.primitive.name not in SUMS:
@@ -79,7 +79,7 @@ def _update(
     return None
 
 
-def _is_zeros(atom: Any, makers: dict[Any, JaxprEqn]) -> bool:
+def _is_zeros(atom: Any, makers: dict[Any, Equation]) -> bool:
     """Whether a value is zero everywhere."""
     while isinstance(atom, Var) and (maker := makers.get(atom)) is not None:
         if maker.primitive.name != "broadcast_in_dim":
@@ -88,7 +88,7 @@ def _is_zeros(atom: Any, makers: dict[Any, JaxprEqn]) -> bool:
     return isinstance(atom, Literal) and not np.any(atom.val)
 
 
-def _slice_update(maker: JaxprEqn, makers: dict[Any, JaxprEqn]) -> Update | None:
+def _slice_update(maker: Equation, makers: dict[Any, Equation]) -> Update | None:
     zeros, update, *starts = maker.invars
     if not _is_zeros(zeros, makers):
         return None
@@ -101,7 +101,7 @@ def _slice_update(maker: JaxprEqn, makers: dict[Any, JaxprEqn]) -> Update | None
     return apply, [update, *starts]
 
 
-def _scatter_add(maker: JaxprEqn, makers: dict[Any, JaxprEqn]) -> Update | None:
+def _scatter_add(maker: Equation, makers: dict[Any, Equation]) -> Update | None:
     zeros, indices, updates = maker.invars
     if not _is_zeros(zeros, makers):
         return None
@@ -112,24 +112,25 @@ def _scatter_add(maker: JaxprEqn, makers: dict[Any, JaxprEqn]) -> Update | None:
     return apply, [indices, updates]
 
 
-def _pad(maker: JaxprEqn, makers: dict[Any, JaxprEqn]) -> Update | None:
+def _pad(maker: Equation, makers: dict[Any, Equation]) -> Update | None:
     part, filler = maker.invars
     config = maker.params["padding_config"]
     plain = all(low >= 0 and high >= 0 and inner == 0 for low, high, inner in config)
     if not plain or not _is_zeros(filler, makers):
         return None
-    starts = [np.int32(low) for low, _, _ in config]
+    starts = [low for low, _, _ in config]
     sizes = tuple(part.aval.shape)
 
     def apply(whole: Any, part: Any) -> Any:
         ends = [low + n for low, n in zip(starts, sizes, strict=True)]
         old = lax.slice(whole, starts, ends)
-        return lax.dynamic_update_slice(whole, lax.add(old, part), starts)
+        places = [np.int32(low) for low in starts]
+        return lax.dynamic_update_slice(whole, lax.add(old, part), places)
 
     return apply, [part]
 
 
-RULES: dict[str, Callable[[JaxprEqn, dict[Any, JaxprEqn]], Update | None]] = {
+RULES: dict[str, Callable[[Equation, dict[Any, Equation]], Update | None]] = {
     "dynamic_update_slice": _slice_update,
     "scatter-add": _scatter_add,
     "pad": _pad,
@@ -146,9 +147,7 @@ def _traced(
         given = iter(values)
         return apply(*(next(given) if isinstance(v, Var) else v.val for v in operands))
 
-    jaxpr: Any = jax.make_jaxpr(call)(
-        *(jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in free)
-    ).jaxpr
+    jaxpr: Any = jax.make_jaxpr(call)(*(_type_of(v) for v in free)).jaxpr
     names = dict(zip(jaxpr.invars, free, strict=True))
     names[jaxpr.outvars[0]] = result
     return [
@@ -160,3 +159,7 @@ def _traced(
         )
         for eqn in jaxpr.eqns
     ]
+
+
+def _type_of(var: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(var.aval.shape, var.aval.dtype)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from math import prod
+from typing import Any
 
 from onescan.loop import Loop, nbytes
 from onescan.plan.profile import Instruction, Profile
@@ -68,6 +69,7 @@ def _xla(loop: Loop, cores: int, costs: Costs) -> float:
     streams = nbytes(loop.x_avals + loop.y_avals) * costs.streamed_byte
     fixed = costs.xla_small_step if held <= costs.xla_small else costs.xla_step
     fixed += costs.xla_equation * equations
-    widest = max((prod(a.shape) for a in loop.body.out_avals), default=1)
+    results: Any = loop.body.out_avals
+    widest = max((prod(a.shape) for a in results), default=1)
     helpers = min(cores, max(1, widest // 32768))  # it divides large operations only
     return 1e-9 * (operations * costs.xla_operation / helpers + fixed + streams)
