@@ -59,9 +59,11 @@ class BlockEmitter(Meeting):
         self.mailed: dict[Any, tuple[Mail, Memory]] = {}  # values that go by mail
 
     @contextmanager
-    def loop(self, count: int, unroll: int = 0) -> Any:
+    def loop(
+        self, count: int | ty.Value, unroll: int = 0, about: float | None = None
+    ) -> Any:
         pulled = self._pulled
-        with super().loop(count, unroll) as index:
+        with super().loop(count, unroll, about) as index:
             # what is computed in a round cannot be used after it
             self._pulled = None if pulled is None else dict(pulled)
             yield index

@@ -69,7 +69,7 @@ def _update(
         maker = makers.get(part) if isinstance(part, Var) else None
         if maker is None or uses[part] != 1 or isinstance(whole, Literal):
             continue
-        if whole.aval.shape != part.aval.shape or whole.aval.dtype != part.aval.dtype:
+        if _type_of(whole) != _type_of(part):
             continue
         if (rule := RULES.get(maker.primitive.name)) is not None:
             change = rule(maker, makers)
@@ -77,6 +77,10 @@ def _update(
                 apply, operands = change
                 return apply, [whole, *operands]
     return None
+
+
+def _type_of(var: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(var.aval.shape, var.aval.dtype)
 
 
 def _is_zeros(atom: Any, makers: dict[Any, Equation]) -> bool:
@@ -159,7 +163,3 @@ def _traced(
         )
         for eqn in jaxpr.eqns
     ]
-
-
-def _type_of(var: Any) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(var.aval.shape, var.aval.dtype)
