@@ -7,10 +7,11 @@ from typing import Any
 from llvmlite import ir
 
 from onescan.emit import types as ty
+from onescan.emit.builder import Plain
 from onescan.emit.mail import Mail
 
 
-class Watch(ir.IRBuilder):
+class Watch(Plain):
     """A builder that notes which memory its loads and stores touch."""
 
     def __init__(self, block: ir.Block, shared: set[int], team: int) -> None:
