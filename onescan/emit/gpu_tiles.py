@@ -19,6 +19,8 @@ from onescan.emit.kernel import OneStep, Tile
 class GpuTile(Tile):
     """What both kinds of tiles have in common."""
 
+    keeps_results = False
+
     def emit(self) -> None:
         self.consts: dict[Any, Array] = {}
         super().emit()

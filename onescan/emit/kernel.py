@@ -111,6 +111,8 @@ class Tile(Buffers):
     """
 
     resident = RESIDENT
+    #: whether what a step gives in several places is put into memory before
+    keeps_results = True
     starts: dict[Any, ty.Value]  # of this tile along each lane axis
 
     def __init__(self, e: Emitter) -> None:
@@ -118,7 +120,9 @@ class Tile(Buffers):
         self.common, self.laned = parts(e.plan)
         wanted = Counter(v for v in self.loop.body.jaxpr.outvars if isinstance(v, Var))
         #: what a step gives in several places, as a carry and as a y
-        self.wanted_twice = {v for v, times in wanted.items() if times > 1}
+        self.wanted_twice = {
+            v for v, times in wanted.items() if times > 1 and self.keeps_results
+        }
 
     def emit(self) -> None:
         e = self.e
