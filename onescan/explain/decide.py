@@ -110,7 +110,7 @@ def _planned(loop: Loop, platform: str) -> tuple[Plan | None, Any]:
         return pipeline.planned_on_gpu(loop, chip())
     plan = choose(loop, pipeline.host())
     require_profit(loop, platform, lambda eqn: tiled(plan, eqn) is not None)
-    return plan, pipeline.kernel_of(plan)
+    return pipeline.verified(plan)
 
 
 def chip() -> Chip:

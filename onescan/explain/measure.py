@@ -78,7 +78,7 @@ def _ways(decision: Decision) -> dict[str, Way]:
 def _native(decision: Decision) -> Callable[[Loop], Any]:
     from onescan import pipeline  # which needs llvmlite
 
-    return partial(pipeline.native, decision.platform, seen={})
+    return partial(pipeline.native, decision.platform, seen={}, choices=[])
 
 
 def _bound(loop: Loop, engine: Callable[[Loop], Any]) -> Way:
