@@ -84,7 +84,8 @@ bench-gpu: ## benchmarks on a GPU, by GPU_PYTHON (python3), which has JAX with C
 
 parity: ## the Llama example against Hugging Face transformers, in an environment of its own
 	@test -x $(parity)/bin/python || $(PARITY_PYTHON) -m venv $(parity)
-	$(parity)/bin/python -m pip install -q -r requirements.txt torch==2.13.0 \
+	@grep -E '^(jax|jaxlib|numpy|llvmlite|rich)==' requirements.txt > $(parity)/pins.txt
+	$(parity)/bin/python -m pip install -q -r $(parity)/pins.txt torch==2.13.0 \
 	  transformers==5.22.2
 	HF_HUB_OFFLINE=1 $(parity)/bin/python scripts/llama_parity.py $(ARGS)
 
