@@ -45,6 +45,7 @@ class BlockEmitter(Meeting):
 
     early = True
     unrolled_operations = 160
+    unrolled_inside = 4096
 
     def __init__(self, plan: Plan, function: ir.Function) -> None:
         super().__init__(plan, function)

@@ -85,7 +85,7 @@ def scan(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
         renew(e, cells, outs[: inner.num_carry])
 
     work = max(1, sum(w.operations for w in work_of(jaxpr)))
-    if inner.length <= min(MOST, max(1, e.unrolled_operations // work)):
+    if inner.length <= min(MOST, max(1, e.unrolled_inside // work)):
         for k in range(inner.length):
             step((k,))
     else:

@@ -41,6 +41,7 @@ class ThreadEmitter(Emitter):
     """Code of one thread.  What a loop indexes lies in slow memory: unroll."""
 
     unroll, unrolled_operations, unrolled_in_all = 128, 1024, 8000
+    unrolled_inside = 4096
 
     def __init__(self, plan: Plan, function: ir.Function) -> None:
         super().__init__(plan, function)

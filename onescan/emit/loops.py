@@ -44,6 +44,8 @@ class Loops:
         UNROLLED_OPERATIONS,
         UNROLLED_IN_ALL,
     )
+    #: operations of the steps of an inner loop that are written one after the other
+    unrolled_inside = UNROLLED_OPERATIONS
     #: how much longer the code of an operation is than usual
     dear = 1
 
