@@ -19,10 +19,13 @@ from cases import CASES, DIFFERENTIABLE
 from engine_operations import inputs, loop
 from engines import FLOATS, kernels_alone
 from gpu_lowering import Launch, launches_of
+from jax import lax
+from kernels import loop_in
 from ptx_text import assemble, assembler, count, loops, time_loop
 from transforms import TRANSFORMS
 
 import onescan
+from onescan.pipeline import planned_on_gpu
 from onescan.plan.gpu import Chip
 
 sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
@@ -178,3 +181,26 @@ def test_the_checks_can_fail(tmp_path: Path) -> None:
             assemble(broken, 90, tmp_path)
     assert count("bar.sync", "\tbar.sync \t0;\n\tbarrier.cluster.wait;\n") == 1
     assert loops("$L__BB0_1:\n\tadd;\n\t@%p1 bra \t$L__BB0_1;\n") != []
+
+
+def test_no_barrier_of_some_blocks_alone():
+    """What all lanes share is written by one block; others meet without it too."""
+
+    def body(c, x):
+        key = jnp.stack([x, x ^ jnp.uint32(77)])
+        split = lambda i, c: (c[0] + i, jax.random.split(c[1])[0])
+        count, key = lax.fori_loop(0, 9, split, (0, key))
+        return c + key, (count, key)
+
+    def f(xs):
+        start = jnp.zeros(2, jnp.uint32)
+        return jax.vmap(lambda x: lax.scan(body, start, x), in_axes=1)(xs)
+
+    plan, kernel = planned_on_gpu(
+        loop_in(f, jnp.ones((17, 3), jnp.uint32)), Chip(90, 132)
+    )
+    assert plan.grid.together
+    text = str(kernel.module)
+    branch = text.index("done.if:\n")
+    assert "barrier0" in text[text.rindex("\ndone:", 0, branch) : branch]
+    assert "barrier0" not in text[branch : text.index("\nphase", branch)]

@@ -51,6 +51,9 @@ class Emitter(Loops):
     def sync(self) -> None:
         """Let all who work on this tile meet, before all read what one wrote."""
 
+    def before_a_branch(self) -> None:
+        """Do what must not be left to code that only some tiles run."""
+
     def begin_at(self, block: ir.Block) -> None:
         """Go on at a block that may be reached from several places."""
         self.b.position_at_end(block)
@@ -230,6 +233,7 @@ class Emitter(Loops):
         if first is None:
             yield
             return
+        self.before_a_branch()
         with self.b.if_then(first):
             yield
 

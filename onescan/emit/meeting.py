@@ -202,6 +202,14 @@ class Meeting(Emitter):
         # what is read next was not in a phase
         self._anything = True
 
+    def before_a_branch(self) -> None:
+        """Meet here for all that was touched.
+
+        A barrier inside the branch would be one of those tiles alone that take it.
+        """
+        if not self.apart and (self._anything or self._read or self._written):
+            self.meet()
+
     def meet(self) -> None:
         """A barrier for everyone: nothing is being read or written."""
         self._settle(self.b)

@@ -79,13 +79,13 @@ def sort(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
                 assert target.memory is not None
                 target.memory.store(e.b, place(k), value)
 
-    e.nest(others, lanes, visit, _vector(first, axis), cost)
+    e.nest(others, lanes, visit, _vector(e, first, axis), cost)
     return targets
 
 
-def _vector(target: Array, axis: int) -> int | None:
+def _vector(e: Emitter, target: Array, axis: int) -> int | None:
     """Along which of the other dimensions vectors lie."""
-    return None if axis == len(target.shape) - 1 else -1
+    return None if axis == e.plan.minor(target.shape) else -1
 
 
 def _by_table(
@@ -120,7 +120,7 @@ def _by_table(
 
     others = tuple(s for i, s in enumerate(first.shape) if i != axis)
     lanes = tuple(l for i, l in enumerate(first.lanes) if i != axis)
-    e.nest(others, lanes, visit, _vector(first, axis), e.unrolled_operations)
+    e.nest(others, lanes, visit, _vector(e, first, axis), e.unrolled_operations)
 
 
 def _before(

@@ -53,12 +53,13 @@ class Tail:
 
 
 def minor_dimension(shape: tuple[int, ...], width: int) -> int:
-    """The last dimension, or the longest where the last one fills no vector."""
+    """The last dimension, or the longest where the last ones are a few numbers."""
     last = len(shape) - 1
     if width < 2 or last < 1 or shape[last] >= width:
         return last
     longest = max(range(last + 1), key=lambda i: shape[i])
-    return longest if shape[longest] >= width else last
+    few = prod(shape[longest + 1 :]) <= INTERLEAVED
+    return longest if few and shape[longest] >= width else last
 
 
 @dataclass(frozen=True, eq=False)
