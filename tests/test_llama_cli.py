@@ -53,7 +53,7 @@ def test_random_weights_in_a_process_of_its_own():
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(r"(\d+ ){10}\n", done.stdout)
-    assert re.search(r"loop +steps +sizes +engine", done.stderr)
+    assert re.search(r"loop +steps +engine", done.stderr)
 
 
 def test_explain(capsys):

@@ -77,7 +77,7 @@ def test_halves_on_aarch64_are_converted_by_the_processor() -> None:
         lambda x: onescan.scan(lambda c, v: (c * half(0.5) + v, None), x[:], x[:9, 0]),
         jnp.ones((64, 64), half),
     )
-    module = build(choose(loop, Machine(16, cores=2, features=machine.features)))
+    module, _ = build(choose(loop, Machine(16, cores=2, features=machine.features)))
     binding.initialize_all_targets()
     binding.initialize_all_asmprinters()
     target = binding.Target.from_triple(ARM).create_target_machine(opt=3, reloc="pic")

@@ -91,7 +91,7 @@ def _cheapest(
     apart = [v for v in stacked(loop) if may_be_apart(loop, v)]
     least += TRANSPOSE * sum(prod(v.aval.shape) for v in apart)
     for axis in axes:
-        cost = _lane_cost(loop, works, axis, native, helpers)
+        cost = _lane_cost(loop, works, axis, axes, native, helpers)
         if cost < least:
             best, least = axis, cost
     return least, best
@@ -171,16 +171,25 @@ def _adjacent(a: Axis, b: Axis) -> bool:
 
 
 def _lane_cost(
-    loop: Loop, works: list[Work], axis: Merged, native: int, helpers: int
+    loop: Loop,
+    works: list[Work],
+    axis: Merged,
+    axes: list[Merged],
+    native: int,
+    helpers: int,
 ) -> float:
-    """Vector operations of a step for one thread, vectors along `axis`."""
+    """Vector operations of a step for one thread, vectors along `axis` of `axes`."""
+    others = [other for other in axes if other is not axis and other.size > FEW]
     width = power_below(min(native, axis.size))
     vectors = -(-axis.size // width)
     rounds = -(-vectors // helpers)
     cost = 0.0
     for work in works:
-        if any(axis.holds(v) for v in [*work.eqn.outvars, *work.eqn.invars]):
+        touched = [*work.eqn.outvars, *work.eqn.invars]
+        if any(axis.holds(v) for v in touched):
             cost += work.operations / axis.size * rounds
+        elif any(other.holds(v) for other in others for v in touched):
+            cost += work.operations  # along an axis that is cut: one by one
         else:  # the same for every lane: once for each thread
             cost += _along_inner(work, native)
     for var in stacked(loop):
