@@ -2,8 +2,8 @@
 
 XLA's CPU compiler has a library for convolutions of ``[batch, space..., feature]`` by
 ``[space..., in, out]``. It brings others into that form at the top of a program, but
-not inside a loop (JAX 0.10 to 0.12), where they run as plain nested loops, six times
-slower (`benchmarks/training.py --only cnn`). So a step brings its own into that form.
+not inside a loop (JAX 0.10 to 0.12), where they run as plain nested loops, several
+times slower. So a step brings its own into that form.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """What the instructions of a kernel, and a step of XLA's loops, cost on a processor.
 
-One frozen record for each kind of processor.  The numbers are fits to many loops
-(`make tune` prints them for the machine at hand); a prediction is good to a factor of
-two or so, which is why `choose` measures where engines are closer than that.
+One frozen record for each kind of processor.  The numbers are fits by eye to some fifty
+loops on one machine with AVX-512; those of other processors are guesses.  A prediction
+is good to a factor of two or so, which is why `choose` measures where engines are
+closer than that.
 """
 
 from __future__ import annotations
