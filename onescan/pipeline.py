@@ -189,9 +189,9 @@ def _choice(plan: Plan, kernel: Kernel) -> Choice | None:
     loop, machine, settings = plan.loop, host(), switches.current()
     costs = costs_of(machine.vector_bytes * 8, compiler.triple())
     times = predicted(loop, kernel.profile, machine.cores, costs)
-    key = store.key_of(name_of(kernel), machine, *compat.versions())
+    name = lambda: store.key_of(name_of(kernel), machine, *compat.versions())
     may_measure = settings.tune and settings.engine == "auto" and not settings.check
-    return choose_engine(loop, times, may_measure, key, lambda: _trial(loop, times))
+    return choose_engine(loop, times, may_measure, name, lambda: _trial(loop, times))
 
 
 #: seconds of a step by prediction that a trial's loop takes in all, and bytes it moves

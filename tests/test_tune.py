@@ -32,7 +32,9 @@ def decide(times, trial=None, loop=None, may_measure=True, key="k"):
     def never():
         raise AssertionError("measured")
 
-    return choose.choose(loop or looped()[0], times, may_measure, key, trial or never)
+    return choose.choose(
+        loop or looped()[0], times, may_measure, lambda: key, trial or never
+    )
 
 
 @pytest.fixture(autouse=True)

@@ -95,7 +95,6 @@ def build(plan: Plan) -> tuple[ir.Module, Profile]:
         elements=e.elements,
         tiles=plan.tiles,
         threads=plan.threads,
-        instructions=e.b.written,
     )
 
 

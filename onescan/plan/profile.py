@@ -8,7 +8,7 @@ shows that no work is done twice.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 #: an instruction and the type of its result, as LLVM writes them
 Instruction = tuple[str, str]
@@ -22,9 +22,3 @@ class Profile:
     elements: Mapping[int, float]  # by id of an equation: elements computed
     tiles: int = 1
     threads: bool = False
-    instructions: int = field(default=0)  # of the code
-
-    @property
-    def total(self) -> float:
-        """Instructions that run in one tile."""
-        return sum(self.runs.values())

@@ -17,7 +17,7 @@ import numpy as np
 
 CHUNK_S = 0.2  # what a chunk should take
 # Guesses within a factor of ten for one core of a CPU and for a GPU alike; a chunk may
-# take that much more or less (they are guesses).
+# take that much more or less.
 FLOPS_PER_S = 2e10
 ELEMENTS_PER_S = 1e9
 OPERATION_S = 0.5e-6

@@ -45,15 +45,16 @@ def choose(
     loop: Loop,
     predicted: Speed,
     may_measure: bool,
-    key: str,
+    name: Callable[[], str],
     trial: Callable[[], Speed],
 ) -> Choice:
-    """Decide about one loop; `trial` measures it, `key` names what it would measure."""
+    """Decide about a loop; `trial` measures it, `name` says what that would measure."""
     ratio = predicted.ratio or 1.0
     if ratio <= HOPELESS:
         return Choice(False, predicted)
     if ratio >= SURE or not (may_measure and _is_worth_it(loop, predicted)):
         return Choice(True, predicted)
+    key = name()
     if key not in _choices:
         times = store.read(key)
         if times is None:
