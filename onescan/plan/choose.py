@@ -17,6 +17,7 @@ from jax.extend.core import Var
 from onescan.loop import Loop, nbytes
 from onescan.plan.apart import is_apart, lanes_first, may_be_apart
 from onescan.plan.lanes import lane_axes
+from onescan.plan.merged import Merged, merged, share, without_repeats
 from onescan.plan.plan import INTERLEAVED, Grid, Lane, Plan, minor_dimension
 from onescan.plan.tiled import is_tiled
 from onescan.plan.tiles import (
@@ -27,7 +28,7 @@ from onescan.plan.tiles import (
     tile_shape,
 )
 from onescan.plan.turned import is_turned
-from onescan.plan.work import Work, equations, operand_of, work_of
+from onescan.plan.work import Work, operand_of, work_of
 
 #: vector operations of a whole loop (two to four take a nanosecond) from which threads
 #: give more than waking them costs
@@ -64,9 +65,6 @@ class Machine:
     features: frozenset[str] = frozenset()
 
 
-Axis = dict[Any, tuple[int, ...]]
-
-
 def choose(loop: Loop, machine: Machine) -> Plan:
     """Lay a loop over the machine."""
     axes = merged(lane_axes(loop), loop)
@@ -95,79 +93,6 @@ def _cheapest(
         if cost < least:
             best, least = axis, cost
     return least, best
-
-
-@dataclass(frozen=True, eq=False)
-class Merged:
-    """Lane axes that always lie side by side, as one: positions outer times inner."""
-
-    parts: tuple[Axis, ...]  # outermost first
-    sizes: tuple[int, ...]
-
-    @property
-    def size(self) -> int:
-        return prod(self.sizes)
-
-    def holds(self, var: Any) -> bool:
-        return isinstance(var, Var) and var in self.parts[-1]
-
-
-def _size(axis: Axis) -> int:
-    var, (dim,) = next(iter(axis.items()))
-    return var.aval.shape[dim]
-
-
-def merged(axes: list[Axis], loop: Loop) -> list[Merged]:
-    """Join lane axes that are neighbours in every value that has either."""
-    counted = _counted(loop.body.jaxpr)
-    groups = [Merged((axis,), (_size(axis),)) for axis in axes]
-    joined = True
-    while joined:
-        joined = False
-        for a in groups:
-            for b in groups:
-                x, y = a.parts[-1], b.parts[0]
-                if a is not b and _adjacent(x, y) and counted.isdisjoint(x):
-                    groups = [g for g in groups if g is not a and g is not b]
-                    groups.append(Merged(a.parts + b.parts, a.sizes + b.sizes))
-                    joined = True
-                    break
-            if joined:
-                break
-    return _side_by_side(groups)
-
-
-def _side_by_side(groups: list[Merged]) -> list[Merged]:
-    """Axes of one size that no value has two of, as one axis.
-
-    Their positions have nothing to do with each other, so position i of all of them
-    can be one lane's work.
-    """
-    found: list[Merged] = []
-    for group in groups:
-        for k, other in enumerate(found):
-            apart = other.parts[-1].keys().isdisjoint(group.parts[-1])
-            if other.sizes == group.sizes and apart:
-                both = zip(other.parts, group.parts, strict=True)
-                found[k] = Merged(tuple({**x, **y} for x, y in both), group.sizes)
-                break
-        else:
-            found.append(group)
-    return found
-
-
-def _counted(jaxpr: Any) -> set[Var]:
-    """Values made from positions: joined axes would count positions wrongly."""
-    return {
-        v
-        for eqn in equations(jaxpr)
-        if eqn.primitive.name.startswith("iota")
-        for v in eqn.outvars
-    }
-
-
-def _adjacent(a: Axis, b: Axis) -> bool:
-    return a.keys() == b.keys() and all(b[v][0] == a[v][0] + 1 for v in a)
 
 
 def _lane_cost(
@@ -210,7 +135,7 @@ def _inner_cost(
     """Vector operations of a step, vectors along each operation's last dimension."""
     cost = sum(_along_inner(work, native) for work in works)
     group, pieces = _cut(works, axes, helpers)
-    return cost if group is None else cost * (_share(works, group) / pieces + 0.1)
+    return cost if group is None else cost * (share(works, group) / pieces + 0.1)
 
 
 def _along_inner(work: Work, native: int) -> float:
@@ -251,7 +176,7 @@ def _lane_plan(
         loop,
         axis.size,
         axis.holds,
-        share=_share(works, axis),
+        share=share(works, axis),
         native=native,
         threads=helpers,
         others=others,
@@ -289,49 +214,13 @@ def _cut(
 ) -> tuple[Merged | None, int]:
     """The lane axis that is cut into pieces for threads, if one is worth it."""
     for group in axes:
-        if len(group.parts) > 1 or _share(works, group) <= ALONE:
+        if len(group.parts) > 1 or share(works, group) <= ALONE:
             continue
         most = min(threads, group.size // ROWS)
         pieces = next((n for n in range(most, 1, -1) if group.size % n == 0), 1)
         if pieces > 1:
             return group, pieces
     return None, 1
-
-
-def _share(works: list[Work], axis: Merged) -> float:
-    """The part of the work that lies along an axis, and need not be repeated."""
-    along = sum(
-        w.operations for w in works if any(axis.holds(v) for v in w.eqn.outvars)
-    )
-    return along / max(sum(w.operations for w in works), 1)
-
-
-def repeated(works: list[Work], cut: list[Merged]) -> float:
-    """Operations of a step in all tiles, with `cut` axes cut into single positions.
-
-    An operation that does not lie along such an axis is done by every tile of it.
-    """
-    total = 0.0
-    for work in works:
-        held = [*work.eqn.outvars, *work.eqn.invars]
-        again = prod(a.size for a in cut if not any(a.holds(v) for v in held))
-        total += work.operations * again
-    return total
-
-
-def without_repeats(
-    works: list[Work], cut: list[Merged], axes: list[Merged], most: float
-) -> list[Merged]:
-    """The axes that may be cut, together, without much work done more than once.
-
-    Those of `cut` are given; of the others those that most work lies along first.
-    """
-    given = len(cut)
-    needed = max(repeated(works, []), 1.0)
-    for axis in sorted(axes, key=lambda a: -_share(works, a)):
-        if axis not in cut and repeated(works, [*cut[given:], axis]) <= most * needed:
-            cut = [*cut, axis]
-    return cut
 
 
 def _carries(loop: Loop) -> list[Any]:

@@ -15,9 +15,10 @@ from typing import Any
 from jax.extend.core import Literal, Var
 
 from onescan.loop import LeaveToXla, Loop
-from onescan.plan.choose import Merged, assign, finished, merged, without_repeats
+from onescan.plan.choose import assign, finished
 from onescan.plan.home import unit_of
 from onescan.plan.lanes import lane_axes
+from onescan.plan.merged import Merged, merged, without_repeats
 from onescan.plan.plan import Grid, Lane, Plan
 from onescan.plan.tiles import power_below
 from onescan.plan.work import Work, equations, work_of
