@@ -77,7 +77,7 @@ def policy_of(remat: str | Policy | None) -> Policy | None:
 
 
 def _check_host_memory() -> None:
-    device = jax.config.jax_default_device or jax.devices()[0]
+    device: Any = getattr(jax.config, "jax_default_device", None) or jax.devices()[0]
     if isinstance(device, str):  # the name of a platform
         device = jax.devices(device)[0]
     kinds = [memory.kind for memory in device.addressable_memories()]
