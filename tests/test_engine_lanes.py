@@ -17,7 +17,7 @@ from compare import assert_same
 from fuzz.check import inputs, random_batch
 from jax import lax
 from jax.extend.core import Var
-from kernels import inputs_of, loop_in, stock
+from kernels import by_kernel, by_xla, inputs_of, loop_in, plan_of, stock
 
 from onescan.loop import Loop
 from onescan.plan.lanes import lane_axes
@@ -321,3 +321,18 @@ def test_lanes_are_independent() -> None:
             assert_same([np.asarray(x) for x in run(*moved)], expected, rounding=16)
             tried += 1
     assert tried > 60
+
+
+def test_two_axes_in_one_lane_stay_side_by_side_behind_the_vectors() -> None:
+    """Two axes that are cut as one, of a value whose vectors lie along a third."""
+
+    def step(state, row):
+        removed = jnp.einsum("bhvk,bhk->bhv", state, row)
+        return state * row[:, :, None] - removed[..., None], removed
+
+    state, rows = jnp.ones((3, 4, 16, 5), "float32"), jnp.ones((6, 3, 4, 5), "float32")
+    loop = loop_in(lambda c, xs: lax.scan(step, c, xs), state, rows)
+    plan, inputs = plan_of(loop), inputs_of(loop)
+    assert sorted(lane.tiles for lane in plan.lanes) == [1, 1, 12]
+    assert plan.layouts[0][:2] == (0, 1)
+    assert_same(by_kernel(plan, inputs), by_xla(loop, inputs), rounding=64)

@@ -309,9 +309,11 @@ def _beside(plan: Plan, var: Any) -> int:
 
 
 def _order(plan: Plan, lanes: tuple[Lane | None, ...], i: int) -> tuple[bool, int]:
-    """Vector lanes last, together with the dimensions folded into them."""
+    """Vector lanes last, together with the dimensions folded into them.
+
+    A dimension is folded into the next one that is a lane of more than one position.
+    """
     lane = lanes[i]
     if lane is None:
         return False, i
-    folded = lane.size == 1 and lane.extent == 1
-    return lane.vector or (folded and any(l and l.vector for l in lanes[i:])), i
+    return next((l for l in lanes[i:] if l and l.size > 1), lane).vector, i
