@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -26,12 +27,15 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import jax
 import jax.numpy as jnp
+from llama_table import HEAD, Row, table
 
 import onescan
+from examples.llama import products
 from examples.llama.cache import State, empty_state
 from examples.llama.config import CONFIGS, Config
-from examples.llama.generate import Decoding, decode, prefill
+from examples.llama.generate import Decoding, decode, next_logits, prefill
 from examples.llama.params import Llama, random_params
+from examples.llama.products import Blocks
 from onescan.layers import unstack
 
 
@@ -40,25 +44,34 @@ class Way(NamedTuple):
 
     unroll: int = 1
     attention: str | None = None  # of prefill
-    flags: dict[str, bool] = {}  # noqa: RUF012
+    products: products.Way = None  # of decode
+    flags: dict[str, Any] = {}  # noqa: RUF012
+    batch: int = 1 << 30  # the largest it is for
 
 
-SLICES = {"xla_gpu_enable_dynamic_slice_fusion": True}
-CUBLAS = SLICES | {"xla_gpu_enable_triton_gemm": False}
-SCANNED = {
-    "scanned": Way(),
-    "scanned, slices": Way(flags=SLICES),  # products read a layer's weights in place
-    "scanned, cuBLAS": Way(flags=CUBLAS),  # and none of them is a kernel of Triton
+# products by cuBLAS, which read a layer's weights in place, if they are not merged
+CUBLAS = {
+    "xla_gpu_enable_triton_gemm": False,
+    "xla_gpu_enable_dynamic_slice_fusion": True,
 }
-DECODE = SCANNED | {"scanned by twos": Way(2)}
-PREFILL = SCANNED | {"scanned, cuDNN": Way(attention="cudnn")}
-HEAD = """# Llama: the layers as one loop, written out, and in PyTorch
-
-Made by `python benchmarks/llama.py --output benchmarks/llama.md`, with random weights.
-The bytes limit is the time to read all weights and the cache once, at the rate at which
-the same run read a large array. "Temporary" is memory beside weights and cache.
-
-"""
+APART = CUBLAS | {"xla_gpu_dot_merger_threshold_mb": 0}
+BARS = {"scanned": Way(), "unrolled": Way()}
+DECODE = {
+    "scanned, kernel": Way(products=Blocks()),
+    "scanned, sums": Way(products="sums", batch=1),
+    "scanned, cuBLAS apart": Way(products="apart", flags=APART),
+    "scanned, wide kernel": Way(products=Blocks(64, 128, warps=8)),
+    "scanned, tall kernel": Way(products=Blocks(256, 32, stages=3)),
+    "scanned, cuBLAS": Way(flags=CUBLAS),
+    "scanned, unmerged": Way(flags={"xla_gpu_dot_merger_threshold_mb": 0}),
+}
+PREFILL = {
+    "scanned, cuBLAS": Way(flags=CUBLAS),
+    "scanned, cuBLAS apart": Way(flags=APART),
+    "scanned, cuDNN": Way(attention="cudnn"),
+    "scanned, cuDNN, cuBLAS apart": Way(attention="cudnn", flags=APART),
+    "unrolled, cuDNN": Way(attention="cudnn"),
+}
 BEGUN = time.perf_counter()
 
 
@@ -67,19 +80,11 @@ def say(text: str) -> None:
 
 
 @dataclass
-class Row:
-    """One program: how long it took to compile, and a call of it."""
-
-    way: str
-    compiling: float | None = None
-    seconds: float | None = None
-    temporary: int | None = None  # bytes
-
-
-@dataclass
 class Bench:
     options: argparse.Namespace
     config: Config
+    rate: float  # bytes a second
+    weights: int  # bytes that each token reads
     rows: dict[str, list[Row]] = field(default_factory=dict)  # by what is measured
 
     @property
@@ -102,21 +107,46 @@ class Bench:
         row = Row(way)
         begun = time.perf_counter()
         try:
-            lowered = jitted.lower(*arguments(), **given)
-            compiled = lowered.compile(compiler_options=flags or None)
-        except Exception as error:  # a flag that this XLA does not know
-            say(f"{title}, {way}: not compiled, {str(error).splitlines()[0]}")
-            return None
-        row.compiling = time.perf_counter() - begun
-        row.temporary = compiled.memory_analysis().temp_size_in_bytes
-        say(f"{title}, {way}: compiled in {row.compiling:.1f} s")
-        if self.options.hlo:
-            name = f"{title} {way}".replace(" ", "_").replace(",", "")
-            (Path(self.options.hlo) / f"{name}.txt").write_text(compiled.as_text())
-        row.seconds, result = timed(compiled, arguments, self.options.repeats)
-        say(f"{title}, {way}: {1e3 * row.seconds:.2f} ms")
+            compiled = compile_program(jitted, arguments(), given, flags)
+            row.compiling = time.perf_counter() - begun
+            row.temporary = compiled.memory_analysis().temp_size_in_bytes
+            say(f"{title}, {way}: compiled in {row.compiling:.1f} s")
+            self.keep(f"{title} {way}", compiled)
+            row.seconds, result = timed(compiled, arguments, self.options.repeats)
+            say(f"{title}, {way}: {1e3 * row.seconds:.2f} ms")
+            if way in BARS and "steps" in given:
+                more = given | {"steps": given["steps"] + 1}
+                begun = time.perf_counter()
+                compile_program(jitted, arguments(), more, flags)
+                row.again = time.perf_counter() - begun
+                say(f"{title}, {way}: compiled again in {row.again:.1f} s")
+        except Exception as error:  # an unknown flag, or too little memory
+            say(f"{title}, {way}: {type(error).__name__}, {first_line(error)}")
+            if row.seconds is None:
+                return None
         self.rows.setdefault(title, []).append(row)
+        self.write()
         return result
+
+    def keep(self, name: str, compiled: Any) -> None:
+        """The compiled program, as text, where `--hlo` says."""
+        if self.options.hlo:
+            name = name.replace(" ", "_").replace(",", "")
+            (Path(self.options.hlo) / f"{name}.txt").write_text(compiled.as_text())
+
+    def write(self) -> None:
+        """All that is known so far: a run may be cut short."""
+        if self.options.output:
+            Path(self.options.output).write_text(HEAD + table(self) + "\n")
+
+
+def compile_program(jitted: Any, arguments: Any, given: Any, flags: Any) -> Any:
+    lowered = jitted.lower(*arguments, **given)
+    return lowered.compile(compiler_options=flags or None)
+
+
+def first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0][:200]
 
 
 def timed(
@@ -139,32 +169,65 @@ def main() -> None:
     config = CONFIGS[options.model]
     layers = options.layers or (8 if options.quick else config.layers)
     config = replace(config, layers=min(layers, config.layers), eos=())
-    bench = Bench(options, config)
     device = jax.devices()[0]
     say(f"JAX {jax.__version__}, {device.device_kind}, {config.layers} layers")
     warm_up()
     params = random_params(0, config, jnp.bfloat16)
     jax.block_until_ready(params)
-    say(f"{weight_bytes(params) / 1e9:.1f} GB of weights are read for each token")
+    bench = Bench(options, config, read_rate(device), weight_bytes(params))
+    say(f"{bench.weights / 1e9:.1f} GB of weights are read for each token")
+    compare_ways(params, config)
     listed = params._replace(decoder=unstack(params.decoder))
     jax.block_until_ready(listed)
     say("the weights once more, as a list of layers")
 
-    work = [(decode_work(bench, batch), DECODE) for batch in options.batches]
-    work.append((prefill_work(bench), PREFILL))
+    decoding = [(decode_work(bench, batch), batch) for batch in options.batches]
+    reading = prefill_work(bench)
+
+    def measure(work: Measure, ways: dict[str, Way], batch: int = 1) -> None:
+        for name, way in ways.items():
+            if batch <= way.batch:
+                own = listed if name.startswith("unrolled") else params
+                work(own, name, way)
+
+    kernel = dict(list(DECODE.items())[:1])
+    others = dict(list(DECODE.items())[1:])
     with onescan.engine(options.engine):
-        for measure, ways in work:
-            for name, way in ways.items():
-                measure(params, name, way)
-        torch_rows(bench, params)
-        for measure, _ in work:
-            measure(listed, "unrolled", Way())
+        for work, batch in decoding:
+            measure(work, BARS | kernel, batch)
+        measure(reading, BARS)
+        if not options.no_torch:
+            torch_rows(bench, params)
+        for work, batch in decoding:
+            measure(work, others, batch)
+        measure(reading, PREFILL)
     for row in onescan.report().rows:
         say(f"loop {row.name}: {row.engine}, {row.reason or 'taken'}")
-    text = table(bench, params, read_rate(device))
-    print("\n" + text)
-    if options.output:
-        Path(options.output).write_text(HEAD + text + "\n")
+    print("\n" + table(bench))
+    bench.write()
+
+
+def compare_ways(params: Llama, config: Config) -> None:
+    """The logits of one token, of two layers, by every way to multiply."""
+    config = replace(config, layers=min(2, config.layers))
+    two = jax.tree.map(lambda leaf: leaf[:2], params.decoder)
+    state = begin(config, 1, 16, 8, False).state
+
+    @partial(jax.jit, static_argnames="config")
+    def logits(params: Llama, state: State, config: Config) -> Any:
+        return next_logits(params, state, jnp.array([3]), config)[0]
+
+    own = params._replace(decoder=two)
+    plain = logits(own, state, config)
+    for name, way in DECODE.items():
+        if way.products is None:
+            continue
+        try:
+            found = logits(own, state, replace(config, products=way.products))
+            error = float(jnp.abs(found - plain).max() / jnp.abs(plain).max())
+            say(f"{name}: logits differ by {error:.1e} of the largest")
+        except Exception as error:  # the others can still be measured
+            say(f"{name}: {type(error).__name__}, {first_line(error)}")
 
 
 def warm_up() -> None:
@@ -191,7 +254,8 @@ def decode_work(bench: Bench, batch: int) -> Measure:
             start = begin(config, batch, slots, options.context, is_list)
             return params, jax.block_until_ready(start)
 
-        given = {"steps": options.tokens, "config": config, "unroll": way.unroll}
+        own = replace(config, products=way.products)
+        given = {"steps": options.tokens, "config": own, "unroll": way.unroll}
         title = f"decode, batch {batch}"
         return bench.measure(title, name, decode, arguments, given, way.flags)
 
@@ -246,6 +310,7 @@ def torch_rows(bench: Bench, params: Llama) -> None:
         for way, title, seconds in measured:
             bench.rows.setdefault(title, []).append(Row(way, seconds=seconds))
             say(f"{title}, {way}: {1e3 * seconds:.2f} ms")
+            bench.write()
     except Exception as error:  # our own numbers do not depend on theirs
         say(f"PyTorch: no further, {type(error).__name__}: {error}")
 
@@ -264,60 +329,6 @@ def read_rate(device: Any) -> float:
     return size / timed(total, lambda: (array,), 5)[0]
 
 
-def table(bench: Bench, params: Llama, rate: float) -> str:
-    options, config = bench.options, bench.config
-    device = jax.devices()[0].device_kind
-    lines = [
-        f"{options.model}, {config.layers} layers, bfloat16, {device}, "
-        f"JAX {jax.__version__}; decode: {options.tokens} tokens after "
-        f"{options.context}. Read rate measured: {rate / 1e12:.2f} TB/s.",
-        "",
-        "| | | compile | time | tokens/s | of the bytes limit | temporary |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for title, rows in bench.rows.items():
-        for row in rows:
-            lines.append(_line(bench, params, rate, title, row))
-    for title, rows in bench.rows.items():
-        lines += _verdict(title, {row.way: row for row in rows})
-    return "\n".join(lines)
-
-
-def _line(bench: Bench, params: Llama, rate: float, title: str, row: Row) -> str:
-    seconds, options, config = row.seconds or float("nan"), bench.options, bench.config
-    if title.startswith("decode"):
-        batch = int(title.split()[-1])
-        per_step = seconds / options.tokens
-        per_second = batch / per_step
-        mean_context = options.context + options.tokens / 2
-        width = config.kv_heads * config.head
-        cached = 2 * 2 * config.layers * width * mean_context * batch
-        share = f"{(weight_bytes(params) + cached) / rate / per_step:.0%}"
-        told = f"{1e3 * per_step:.2f} ms"
-    else:
-        per_second, share = options.prompt / seconds, ""
-        told = f"{1e3 * seconds:.1f} ms"
-    compiling = "" if row.compiling is None else f"{row.compiling:.1f} s"
-    memory = "" if row.temporary is None else f"{row.temporary / 1e6:.0f} MB"
-    cells = [title, row.way, compiling, told, f"{per_second:.0f}", share, memory]
-    return f"| {' | '.join(cells)} |"
-
-
-def _verdict(title: str, rows: dict[str, Row]) -> list[str]:
-    unrolled, scanned = rows.get("unrolled"), rows.get("scanned")
-    if not unrolled or not scanned:
-        return []
-    best = min((r for w, r in rows.items() if "scanned" in w), key=lambda r: r.seconds)
-    if best.way.endswith("cuDNN"):
-        best = scanned  # unrolled has our attention too
-    return [
-        "",
-        f"{title}: unrolled takes {unrolled.compiling / scanned.compiling:.1f} times "
-        f"as long to compile; {best.way} takes "
-        f"{best.seconds / unrolled.seconds:.3f} of its time to run.",
-    ]
-
-
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__.splitlines()[0],
@@ -331,8 +342,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--context", type=int, default=128, help="tokens before decode")
     parser.add_argument("--tokens", type=int, default=64, help="tokens to decode")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--budget", type=float, default=330, help="seconds to begin in")
+    parser.add_argument("--budget", type=float, default=300, help="seconds to begin in")
     parser.add_argument("--engine", choices=["auto", "xla"], default="auto")
+    parser.add_argument("--no-torch", action="store_true", help="JAX alone")
     parser.add_argument("--output", metavar="FILE", help="write the table there")
     parser.add_argument(
         "--hlo", metavar="DIR", help="write the compiled programs there"

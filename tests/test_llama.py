@@ -20,6 +20,7 @@ from examples.llama.explain import explain_llama
 from examples.llama.generate import decode, generate, next_logits, pad_left, prefill
 from examples.llama.model import forward
 from examples.llama.params import param_shapes
+from examples.llama.products import Blocks, in_place
 from examples.llama.sampling import Sampler, in_nucleus
 from onescan.layers import unstack
 
@@ -99,6 +100,33 @@ def test_decoding_with_a_list_of_blocks_and_caches(params):
         now = prefill(own, tokens, mask, state, jax.random.key(0), config=SMALL)
         found.append(decode(own, now, steps=6, config=SMALL)[1])
     np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("way", ["sums", "apart", Blocks(16, 16)])
+def test_every_way_to_multiply_gives_the_same(params, way):
+    state = empty_state(SMALL, 2, 8, jnp.float32)
+    mask = jnp.arange(8) < jnp.array([[3], [5]])
+    state = state._replace(
+        kv=jax.tree.map(lambda leaf: leaf + 0.1, state.kv),
+        used=mask,
+        filled=jnp.int32(5),
+        position=mask.sum(axis=1),
+    )
+    with onescan.engine("xla"):
+        (plain, _), (other, _) = (
+            next_logits(params, state, jnp.array([3, 9]), config)
+            for config in (SMALL, replace(SMALL, products=way))
+        )
+    np.testing.assert_allclose(plain, other, atol=1e-4)
+    assert jnp.abs(plain).max() > 0.1
+
+
+def test_a_kernel_reads_the_layer_it_is_told():
+    x = jnp.ones((3, 256))
+    stack = jnp.arange(4.0)[:, None, None] * jnp.ones((4, 256, 64))
+    for blocks in (Blocks(), Blocks(64, 32, programs=4)):
+        found = in_place(x, stack, jnp.int32(3), blocks)
+        np.testing.assert_allclose(found, np.full((3, 64), 768.0))
 
 
 def test_causal_and_padding_masks(params):

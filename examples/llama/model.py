@@ -6,6 +6,7 @@ of H key-value heads, K width of a head, F hidden, V vocabulary.
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from jax.ad_checkpoint import checkpoint_name
 from examples.llama.cache import KVCache
 from examples.llama.config import Config
 from examples.llama.params import Attention, DecoderBlock, Llama
+from examples.llama.products import MOST_TOKENS, Blocks, Stacked, Way, product, taken
 from examples.llama.rotary import angles, rotate
 from onescan.layers import scan_layers, split_key
 
@@ -56,35 +58,27 @@ def attention(
     context: Context,
     cache: KVCache | None,
     implementation: str | None = None,
+    way: Way = None,
 ) -> tuple[jax.Array, KVCache]:
     """Grouped-query attention; also gives the keys and values of the new tokens."""
     cos, sin, new_mask, old_mask = context
-    q = rotate(jnp.einsum("bsd,drhk->bsrhk", x, params.q_proj), cos, sin)
-    k = rotate(jnp.einsum("bsd,dhk->bshk", x, params.k_proj), cos, sin)
-    v = jnp.einsum("bsd,dhk->bshk", x, params.v_proj)
+    q = rotate(product(x, params.q_proj, way=way), cos, sin)
+    k = rotate(product(x, params.k_proj, way=way), cos, sin)
+    v = product(x, params.v_proj, way=way)
     new = KVCache(k.transpose(0, 2, 1, 3), v.transpose(0, 2, 1, 3))  # (B, H, S, K)
     if cache is None and implementation is not None:
         mixed = fused_attention(q, k, v, new_mask, implementation)
-        return project_heads(mixed, params.out_proj), new
+        return product(mixed, params.out_proj, 3, way), new
 
     parts = [(new, new_mask[:, None, None])]
     if cache is not None and old_mask is not None:
         parts.append((cache, old_mask[:, None, None, None]))
-    weights = softmax([scores(q, part.keys, mask) for part, mask in parts])
+    weights = softmax([scores(q, part.keys, mask, way) for part, mask in parts])
     mixed = sum(
-        jnp.einsum("bhrst,bhtk->bsrhk", weight.astype(x.dtype), part.values)
+        mix(weight.astype(x.dtype), part.values, way)
         for weight, (part, _) in zip(weights, parts, strict=True)
     )
-    return project_heads(mixed, params.out_proj), new
-
-
-def project_heads(mixed: jax.Array, out_proj: jax.Array) -> jax.Array:
-    """(B, S, R, H, K) times (R, H, K, D), as one product of matrices.
-
-    An einsum may contract R, H and K in another order, and turn the weights for it.
-    """
-    wide = mixed.reshape(*mixed.shape[:2], -1)
-    return wide @ out_proj.reshape(-1, out_proj.shape[-1])
+    return product(mixed, params.out_proj, 3, way), new
 
 
 def fused_attention(
@@ -102,10 +96,24 @@ def fused_attention(
     return mixed.reshape(heads.shape).swapaxes(2, 3)
 
 
-def scores(q: jax.Array, keys: jax.Array, mask: jax.Array) -> jax.Array:
+def scores(q: jax.Array, keys: jax.Array, mask: jax.Array, way: Way) -> jax.Array:
     """(B, H, R, S, T) in float32; what the mask hides is as low as can be."""
-    wide = jnp.einsum("bsrhk,bhtk->bhrst", q, keys, preferred_element_type=jnp.float32)
+    if way in (None, "apart"):
+        wide = jnp.einsum(
+            "bsrhk,bhtk->bhrst", q, keys, preferred_element_type=jnp.float32
+        )
+    else:  # sums, which read a layer's keys where they lie
+        heads = q.transpose(0, 3, 2, 1, 4)[..., None, :].astype(jnp.float32)
+        wide = (heads * keys[:, :, None, None]).sum(axis=-1)
     return jnp.where(mask, wide * q.shape[-1] ** -0.5, jnp.finfo(jnp.float32).min)
+
+
+def mix(weights: jax.Array, values: jax.Array, way: Way) -> jax.Array:
+    """The values (B, H, T, K) by their weights (B, H, R, S, T): (B, S, R, H, K)."""
+    if way in (None, "apart"):
+        return jnp.einsum("bhrst,bhtk->bsrhk", weights, values)
+    wide = weights.astype(jnp.float32)[..., None] * values[:, :, None, None]
+    return wide.sum(axis=-2).astype(values.dtype).transpose(0, 3, 2, 1, 4)
 
 
 def softmax(parts: list[jax.Array]) -> list[jax.Array]:
@@ -130,14 +138,22 @@ def decoder_block(
     """One layer: the next sequence, and its own new keys and values."""
     attn_key, mlp_key = split_key(key)
     rate, eps = model_config.dropout, model_config.norm_eps
-    x = rms_norm(seq, params.input_norm, eps)
+    way = way_of(model_config, seq)
+    x = rms_norm(seq, taken(params.input_norm), eps)
     fused = model_config.attention
-    x, new = attention(params.attention, x, context, cache, fused)
+    x, new = attention(params.attention, x, context, cache, fused, way)
     seq = seq + dropout(checkpoint_name(x, "attention"), attn_key, rate)
 
-    x = rms_norm(seq, params.post_attn_norm, eps)
-    x = (jax.nn.silu(x @ params.gate_proj) * (x @ params.up_proj)) @ params.down_proj
+    x = rms_norm(seq, taken(params.post_attn_norm), eps)
+    gate = product(x, params.gate_proj, way=way)
+    x = jax.nn.silu(gate) * product(x, params.up_proj, way=way)
+    x = product(x, params.down_proj, way=way)
     return seq + dropout(checkpoint_name(x, "mlp"), mlp_key, rate), new
+
+
+def way_of(config: Config, seq: jax.Array) -> Way:
+    """How the products of these tokens (B, S, D) are computed."""
+    return config.products if math.prod(seq.shape[:2]) <= MOST_TOKENS else None
 
 
 def decoder(
@@ -162,6 +178,8 @@ def decoder(
         )
 
     if isinstance(params, DecoderBlock):
+        if isinstance(way_of(model_config, seq), Blocks):
+            return in_place(block, params, seq, key=key, cache=cache, **options)
         return scan_layers(block, params, seq, key=key, cache=cache, **options)
     new = []
     for layer, own_cache in zip(params, cache or [None] * len(params), strict=True):
@@ -171,10 +189,23 @@ def decoder(
     return seq, new
 
 
+def in_place(block: Any, params: DecoderBlock, seq: jax.Array, **options: Any) -> Any:
+    """The loop over layers, whose block gets the stacks and the number of its layer."""
+
+    def numbered(layer: jax.Array, seq: jax.Array, *, key: Any, cache: Any) -> Any:
+        stacked = jax.tree.map(lambda stack: Stacked(stack, layer), params)
+        return block(stacked, seq, key=key, cache=cache)
+
+    layers = jnp.arange(params.input_norm.shape[0])
+    return scan_layers(numbered, layers, seq, **options)
+
+
 def logits_of(params: Llama, seq: jax.Array, config: Config) -> jax.Array:
     """(B, S, V) in float32."""
     head = params.embedding if params.lm_head is None else params.lm_head
     seq = rms_norm(seq, params.norm, config.norm_eps)
+    if way_of(config, seq) == "apart":  # else XLA makes the head float32 for cuBLAS
+        return jnp.einsum("bsd,vd->bsv", seq, head).astype(jnp.float32)
     return jnp.einsum("bsd,vd->bsv", seq, head, preferred_element_type=jnp.float32)
 
 
