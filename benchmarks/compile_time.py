@@ -20,7 +20,7 @@ from rich.table import Table
 
 import onescan
 from onescan.emit import budget
-from onescan.runtime import cpu
+from onescan.targets.cpu import kernel as cpu
 
 
 def chain(n: int, width: int, op: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -20,8 +20,8 @@ from rich.console import Console
 from rich.table import Table
 from timing import in_turns
 
-from onescan import pipeline
 from onescan.passes.products import product
+from onescan.targets.cpu import machine
 
 #: rows, columns, contracted, and whether x comes with the contraction first: the
 #: products of gradients of recurrent cells
@@ -36,7 +36,7 @@ HOW = {"precision": None, "preferred_element_type": None}
 
 def engines(contracted: tuple[int, int]) -> dict[str, Any]:
     """The same product in three ways, each with the machine it is compiled for."""
-    host = pipeline.host()
+    host = machine.host()
     numbers = (((contracted[0],), (contracted[1],)), ((), ()))
     ours = lambda x, y: product(x, y, contracted, HOW)
     ways = {"XLA": (host, lambda x, y: jax.lax.dot_general(x, y, numbers))}
@@ -59,8 +59,8 @@ def measured(shape: tuple[int, int, int, bool], seconds: float) -> list[str]:
     left = jnp.asarray(np.ascontiguousarray(x.T) if turned else x)
     right = jnp.asarray(y)
     calls, errors = {}, {}
-    for name, (machine, way) in engines((0 if turned else 1, 0)).items():
-        with patch.object(pipeline, "host", lambda machine=machine: machine):
+    for name, (meant, way) in engines((0 if turned else 1, 0)).items():
+        with patch.object(machine, "host", lambda meant=meant: meant):
             calls[name] = jax.jit(lambda x, y, way=way: way(x, y))
             found = np.asarray(calls[name](left, right))[:64]
         errors[name] = float(np.max(np.abs(found - exact) / size) * 2**24)

@@ -38,7 +38,9 @@ from table import compare_table, geometric_mean, list_table, result_line, result
 
 import onescan
 from onescan import hook, pipeline
-from onescan.loop import LeaveToXla, Loop
+from onescan.loop import LeaveToXla
+from onescan.targets.cpu.target import Cpu
+from onescan.targets.nvidia.target import Nvidia
 
 CASES: list[Case] = [
     case for family in (maps, ode, rl, filters, carries, rnn) for case in family.CASES
@@ -100,14 +102,15 @@ def main() -> int:
 def _set_passes(choice: str) -> None:
     """Take the loop passes or the kernels out of onescan, to see what each is worth."""
     if choice == "off":
-        pipeline.PASSES = pipeline.WIDE_PASSES = pipeline.PARALLEL_PASSES = ()
+        for target in (Cpu, Nvidia):
+            target.passes = target.parallel_passes = ()
         hook.absorbed = lambda *_: None
     elif choice == "alone":
 
-        def none(platform: str, loop: Loop, **_: Any) -> Any:
+        def none(*_: Any) -> Any:
             raise LeaveToXla("the benchmark is of the passes alone")
 
-        pipeline.native = none
+        pipeline.planned = none
 
 
 def _run(cases: list[Case], plan: Plan, out: Path, console: Console) -> list[Result]:

@@ -27,6 +27,7 @@ from onescan.llvm import compile_loop
 from onescan.loop import LeaveToXla, Loop
 from onescan.outcome import Left, Native
 from onescan.plan.work import equations
+from onescan.targets import absorbs
 
 #: the types that JAX has only where they are enabled
 WIDE = frozenset(map(np.dtype, ("int64", "uint64", "float64", "complex128")))
@@ -127,7 +128,7 @@ def _outcome(ctx: Any, loop: Loop, args: Sequence[Any]) -> Native | Left:
         return Left('a loop in its body is in a region of engine("xla")')
     if (devices := compat.num_devices(ctx)) > 1:
         return Left(f"the program is sharded over {devices} devices")
-    if platform == "cpu" and (larger := absorbed(loop, args)) is not None:
+    if absorbs(platform) and (larger := absorbed(loop, args)) is not None:
         outcome = _compiled(larger.loop, platform)
         if isinstance(outcome, Native):
             return larger.native(outcome)
@@ -141,8 +142,10 @@ def _compiled(loop: Loop, platform: str) -> Native | Left:
 
 
 @lru_cache(maxsize=RECENT)
-def _of_the_same(what: tuple[Any, ...], platform: str, *_: object) -> Native | Left:
-    return compile_loop(Loop(*what), platform)
+def _of_the_same(
+    what: tuple[Any, ...], platform: str, settings: switches.Settings, _: bool
+) -> Native | Left:
+    return compile_loop(Loop(*what), platform, settings)
 
 
 def _lower_native(

@@ -9,9 +9,10 @@ from functools import cache
 from onescan.loop import LeaveToXla, Loop
 from onescan.outcome import Left, Native
 from onescan.runtime import memory
+from onescan.switches import Settings
 
 
-def compile_loop(loop: Loop, platform: str) -> Native | Left:
+def compile_loop(loop: Loop, platform: str, settings: Settings) -> Native | Left:
     """Decide about one loop, and compile it if it is ours."""
     try:
         memory.require()
@@ -21,7 +22,7 @@ def compile_loop(loop: Loop, platform: str) -> Native | Left:
         return Left(reason)
     from onescan import pipeline  # which cannot be imported without llvmlite
 
-    return pipeline.compile_loop(loop, platform)
+    return pipeline.compile_loop(loop, platform, settings)
 
 
 @cache

@@ -1,7 +1,7 @@
 """A loop with work around it: how the passes' result enters the program.
 
-`surrounded` lowers what was taken out of a loop as ordinary JAX operations, and in
-their middle the smaller loop by whichever engine runs it.
+`Passed` lowers what was taken out of a loop as ordinary JAX operations, and in their
+middle the smaller loop by whichever engine runs it.
 
 The work around a loop waits in memory for all its steps.  Where that would be more
 than `budget` bytes, the loop is cut into chunks of time: the same passes, applied to
@@ -12,6 +12,7 @@ chunk to chunk as it goes from step to step, so only how much is batched changes
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,16 +20,15 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.core import ShapedArray
-from jax.extend.core import Primitive, Var
+from jax.extend.core import JaxprEqn, Primitive, Var
 from jax.interpreters import mlir
 
-from onescan import compat, switches
+from onescan import compat
 from onescan.loop import Loop, nbytes
-from onescan.passes import PASSES
+from onescan.passes import simplify
 from onescan.passes.split import Pass, Split, Values, improved, parts_of, rebuilt, run
 
 Lower = Callable[..., Sequence[Any]]
-Engine = Callable[[Loop], Lower]
 
 #: bytes that the work around any loop may keep in memory
 ALWAYS_ALLOWED = 64 << 20
@@ -43,22 +43,107 @@ loop_p.def_abstract_eval(lambda *args, lower, results: list(results))
 compat.register_seeing(loop_p, lambda ctx, *args, lower, results: lower(ctx, *args))
 
 
-def budget(loop: Loop) -> int:
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Steps of a loop that are taken at once, and what passes make of them."""
+
+    loop: Loop
+    splits: Sequence[Split]
+
+    @property
+    def core(self) -> Loop:
+        """What is left of the loop."""
+        return self.splits[-1].loop if self.splits else self.loop
+
+    def run_by(self, call: Callable[..., Sequence[Any]]) -> Callable[..., Values]:
+        """A function of the loop's arguments, with its core run by `call`."""
+        return lambda *args: run(self.splits, call, list(args))
+
+
+@dataclass(frozen=True, eq=False)
+class Passed:
+    """A loop and what passes make of it, some steps at a time."""
+
+    whole: Piece
+    #: all of it, or a chunk of time and, where it does not go evenly, what is left over
+    pieces: tuple[Piece, ...]
+    extra: tuple[str, ...] = ()  # what else there is to tell
+
+    @staticmethod
+    def of(loop: Loop, passes: Sequence[Pass], memory: int | None = None) -> Passed:
+        """All that the passes can do, or next to nothing where memory is short."""
+        whole = Piece(loop, improved(loop, passes))
+        steps = chunk_of(loop, whole.splits, memory)
+        if steps == loop.length:
+            return Passed(whole, (whole,))
+        if steps:
+            sizes = (steps, loop.length % steps) if loop.length % steps else (steps,)
+            parts = [loop.replace(length=size) for size in sizes]
+            cut = tuple(Piece(part, improved(part, passes)) for part in parts)
+            return Passed(whole, cut)
+        whole = Piece(loop, improved(loop, (simplify,)))
+        extra = "left work in the loop that would need too much memory outside"
+        return Passed(whole, (whole,), (extra,))
+
+    @property
+    def told(self) -> dict[str, tuple[str, ...]]:
+        """What the report says."""
+        splits = self.whole.splits
+        notes = tuple(note for split in splits for note in split.notes)
+        names = tuple(dict.fromkeys(split.name for split in splits))
+        return {"passes": names, "notes": notes + self.extra}
+
+    @property
+    def moved(self) -> list[JaxprEqn]:
+        """What was taken out of the loop, where that was the point."""
+        return [eqn for split in self.whole.splits for eqn in split.moved]
+
+    @property
+    def cores(self) -> list[Loop]:
+        """The loops that are left to be run, if any."""
+        if not self.whole.splits:
+            return [self.whole.loop]
+        cores = (piece.core for piece in self.pieces)
+        return [core for core in cores if core.body.out_avals]
+
+    def around(self, lowers: Sequence[Lower]) -> Lower:
+        """How the program runs the loop, its cores in these ways."""
+        loop = self.whole.loop
+        if not self.whole.splits:
+            (lower,) = lowers
+            return lower
+        calls = [bound(c, low) for c, low in zip(self.cores, lowers, strict=True)]
+        calls = calls or [lambda *args: []] * len(self.pieces)
+        runs = [
+            piece.run_by(call) for piece, call in zip(self.pieces, calls, strict=True)
+        ]
+        steps = self.pieces[0].loop.length
+        whole = partial(_in_chunks, loop, steps, runs)
+        function = runs[0] if steps == loop.length else whole
+
+        def lower_all(ctx: Any, *args: Any) -> Sequence[Any]:
+            ctx = ctx.replace(avals_in=arguments(loop), avals_out=results_of(loop))
+            return mlir.lower_fun(function, multiple_results=True)(ctx, *args)
+
+        return lower_all
+
+
+def budget(loop: Loop, memory: int | None = None) -> int:
     """Bytes that the work taken out of a loop may keep in memory."""
-    if (chosen := switches.current().memory) is not None:
-        return chosen
+    if memory is not None:
+        return memory
     held = nbytes(loop.x_avals + loop.y_avals, loop.length)
     held += nbytes(loop.const_avals + loop.carry_avals)
     return max(ALWAYS_ALLOWED, TIMES_THE_LOOP * held)
 
 
-def chunk_of(loop: Loop, splits: Sequence[Split]) -> int:
+def chunk_of(loop: Loop, splits: Sequence[Split], memory: int | None = None) -> int:
     """Steps that may be taken out at once, 0 when that is too few to gain.
 
     A divisor of the length, if one is near, because the rest is a loop of its own.
     """
     each = sum(split.extra for split in splits)
-    most = budget(loop) // each if each else loop.length
+    most = budget(loop, memory) // each if each else loop.length
     if most >= loop.length:
         return loop.length
     near = (n for n in range(most, most // 2, -1) if loop.length % n == 0)
@@ -94,53 +179,18 @@ def _with_barrier(loop: Loop) -> Loop:
     return rebuilt(loop, parts.replace(xs=raw, eqns=(barrier, *parts.eqns)))
 
 
-def surrounded(
-    loop: Loop, engine: Engine, steps: int, passes: Sequence[Pass] = PASSES
-) -> Lower:
-    """The loop after passes, `steps` steps at a time, its core run by `engine`."""
-    run_whole = whole(loop, engine, steps, passes)
-
-    def lower(ctx: Any, *args: Any) -> Sequence[Any]:
-        ctx = ctx.replace(avals_in=arguments(loop), avals_out=results_of(loop))
-        return mlir.lower_fun(run_whole, multiple_results=True)(ctx, *args)
-
-    return lower
-
-
-def whole(
-    loop: Loop, engine: Engine, steps: int, passes: Sequence[Pass] = PASSES
-) -> Callable[..., Values]:
-    """The same as a function of the loop's arguments."""
-    chunks, rest = divmod(loop.length, steps)
-    chunk = _piece(loop.replace(length=steps), engine, passes)
-    if chunks == 1 and not rest:
-        return chunk
-    remainder = _piece(loop.replace(length=rest), engine, passes) if rest else None
-    return partial(_in_chunks, loop, chunks, steps, chunk, remainder)
-
-
-def _piece(loop: Loop, engine: Engine, passes: Sequence[Pass]) -> Callable[..., Values]:
-    """A function of the loop's arguments that passes and then runs what is left."""
-    splits = improved(loop, passes)
-    core = splits[-1].loop if splits else loop
-    call = bound(core, engine(core)) if core.body.out_avals else lambda *args: []
-    return lambda *args: run(splits, call, list(args))
-
-
 def bound(loop: Loop, lower: Lower) -> Callable[..., Sequence[Any]]:
     """A function of a loop's arguments that is lowered in this way."""
     return partial(loop_p.bind, lower=lower, results=tuple(results_of(loop)))
 
 
 def _in_chunks(
-    loop: Loop,
-    chunks: int,
-    steps: int,
-    chunk: Callable[..., Values],
-    remainder: Callable[..., Values] | None,
-    *args: Any,
+    loop: Loop, steps: int, runs: Sequence[Callable[..., Values]], *args: Any
 ) -> Values:
     """The chunks in the order of the loop, and the steps that are left over."""
+    chunk, *rest = runs
+    remainder = rest[0] if rest else None
+    chunks = loop.length // steps
     consts, carry, xs = parts_of(loop).split(list(args))
     cut = chunks * steps
     main = [x[:cut].reshape(chunks, steps, *x.shape[1:]) for x in xs]

@@ -54,8 +54,10 @@ class Views:
         return found
 
 
-def views(plan: Plan, args: Sequence[Value], types: Sequence[Any]) -> Views:
-    """Which xs of a planned loop are slices and counts."""
+def views(
+    plan: Plan, args: Sequence[Value], types: Sequence[Any], two_arrays: bool
+) -> Views:
+    """Which xs of a planned loop are slices and counts, or two arrays in a row."""
     loop = plan.loop
     found, kinds = list(args), list(types)
     starts: dict[int, int] = {}
@@ -70,7 +72,7 @@ def views(plan: Plan, args: Sequence[Value], types: Sequence[Any]) -> Views:
             found[i], kinds[i] = program.one_zero()
             counters.add(i)
             continue
-        if plan.grid is None and (pieces := _pieces(value)) is not None:
+        if two_arrays and (pieces := _pieces(value)) is not None:
             value, last = pieces
             after = program.type_of(value).shape[0]
             last, start = _source(last)

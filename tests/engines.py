@@ -18,7 +18,8 @@ import numpy as np
 from jax.tree_util import keystr, tree_flatten_with_path
 
 import onescan
-from onescan import pipeline
+from onescan.targets.cpu.target import Cpu
+from onescan.targets.nvidia.target import Nvidia
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 INTS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
@@ -27,8 +28,15 @@ INTS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"
 @contextmanager
 def kernels_alone() -> Iterator[None]:
     """Double precision, and no pass that moves work out of the kernel."""
-    none = mock.patch.multiple(pipeline, PASSES=(), WIDE_PASSES=())
-    with jax.enable_x64(True), none:
+    with jax.enable_x64(True), without_passes():
+        yield
+
+
+@contextmanager
+def without_passes() -> Iterator[None]:
+    """Kernels of loops as they are written."""
+    none = (mock.patch.object(target, "passes", ()) for target in (Cpu, Nvidia))
+    with next(none), next(none):
         yield
 
 

@@ -11,7 +11,8 @@ from jax.interpreters import mlir
 
 from onescan import compat, hook, switches
 from onescan.loop import Loop
-from onescan.pipeline import Left, Native
+from onescan.outcome import Left, Native
+from onescan.switches import Settings
 
 Change = Callable[[list[Any]], Sequence[Any]]
 
@@ -20,7 +21,7 @@ def use_engine(monkeypatch: Any, change: Change = list) -> list[Loop]:
     """Take every loop, and pass its results through `change`; the loops taken."""
     taken: list[Loop] = []
 
-    def compile_loop(loop: Loop, platform: str) -> Native:
+    def compile_loop(loop: Loop, platform: str, settings: Settings) -> Native:
         taken.append(loop)
         return Native(lambda ctx, *args: _lower(loop, change, ctx, args), ("disguise",))
 
@@ -30,13 +31,13 @@ def use_engine(monkeypatch: Any, change: Change = list) -> list[Loop]:
 
 def use_leaving_engine(monkeypatch: Any, reason: str) -> None:
     """An engine that leaves every loop to XLA."""
-    monkeypatch.setattr(hook, "compile_loop", lambda loop, platform: Left(reason))
+    monkeypatch.setattr(hook, "compile_loop", lambda *_: Left(reason))
 
 
 def use_broken_engine(monkeypatch: Any, error: Exception) -> None:
     """An engine that fails inside on every loop."""
 
-    def compile_loop(loop: Loop, platform: str) -> Native:
+    def compile_loop(loop: Loop, platform: str, settings: Settings) -> Native:
         raise error
 
     monkeypatch.setattr(hook, "compile_loop", compile_loop)

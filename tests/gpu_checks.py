@@ -28,7 +28,7 @@ from gpu_programs import PROGRAMS, Skipped
 from transforms import OF_DERIVATIVES, TRANSFORMS, by_jax, by_reference
 
 import onescan
-import onescan.plan.gpu
+import onescan.targets.nvidia.plan
 
 Check = Callable[[], None]
 
@@ -116,7 +116,9 @@ def random_loops(seed: int, together: bool) -> None:
         if jax.default_backend() == "gpu":  # an option for XLA on CPUs
             stack.enter_context(mock.patch.object(fuzz.check, "CHEAP", None))
         if together:
-            no = mock.patch.object(onescan.plan.gpu, "_is_short", return_value=False)
+            no = mock.patch.object(
+                onescan.targets.nvidia.plan, "_is_short", return_value=False
+            )
             stack.enter_context(no)
         found = failures(random_batch(seed, LOOPS), plainly=False)
     assert not found, f"{found}"

@@ -11,11 +11,13 @@ from unittest import mock
 
 import jax
 
-from onescan import compat, pipeline
-from onescan.plan.gpu import Chip
+from onescan import compat
 from onescan.plan.plan import Plan
-from onescan.runtime import gpu
-from onescan.runtime.gpu import Kernel
+from onescan.targets.nvidia import launch as gpu
+from onescan.targets.nvidia import machine
+from onescan.targets.nvidia.launch import Kernel
+from onescan.targets.nvidia.machine import Chip
+from onescan.targets.nvidia.target import Nvidia
 
 H200 = Chip(90, 132)
 
@@ -44,7 +46,7 @@ def as_if_on(chip: Chip = H200) -> Iterator[list[Launch]]:
         return b"a launch"
 
     with (
-        mock.patch.object(pipeline, "chip", return_value=chip),
+        mock.patch.object(machine, "chip", return_value=chip),
         mock.patch.object(compat, "gpu_kernel_call", note),
     ):
         yield launches
@@ -68,14 +70,14 @@ def plans_of(
 ) -> list[tuple[Plan, Kernel]]:
     """How a function's loops lie over a chip, and their kernels."""
     found: list[tuple[Plan, Kernel]] = []
-    kernel_of = pipeline.gpu_kernel_of
+    build = Nvidia.build
 
-    def note(plan: Plan, chip: Chip) -> Kernel:
-        found.append((plan, kernel_of(plan, chip)))
+    def note(target: Nvidia, plan: Plan) -> Kernel:
+        found.append((plan, build(target, plan)))
         return found[-1][1]
 
     with (
-        mock.patch.object(pipeline, "gpu_kernel_of", note),
+        mock.patch.object(Nvidia, "build", note),
         mock.patch.object(gpu, "_code", return_value=("planned", "")),
     ):
         launches_of(f, *args, chip=chip)

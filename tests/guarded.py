@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from onescan.runtime import cpu
+from onescan.targets.cpu import kernel as cpu
 
 PAGE = mmap.PAGESIZE
 PROT_NONE = 0

@@ -7,7 +7,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from onescan.runtime.cpu import Kernel
+from onescan.targets.cpu.kernel import Kernel
 
 I64 = ir.IntType(64)
 PTR = ir.PointerType()

@@ -11,11 +11,12 @@ from engines import values
 from guarded import call_directly
 from jax.extend.core import jaxpr_as_fun
 
-from onescan import compat, pipeline
+from onescan import compat
 from onescan.loop import Loop
 from onescan.passes.inline import flatten, inline
-from onescan.plan.choose import choose
 from onescan.plan.plan import Plan
+from onescan.targets.cpu import current
+from onescan.targets.cpu.kernel import Kernel
 
 
 def loop_in(f: Callable[..., Any], *args: Any) -> Loop:
@@ -26,7 +27,11 @@ def loop_in(f: Callable[..., Any], *args: Any) -> Loop:
 
 
 def plan_of(loop: Loop) -> Plan:
-    return choose(loop, pipeline.host())
+    return current().plan(loop)
+
+
+def kernel_of(plan: Plan) -> Kernel:
+    return current().build(plan)
 
 
 def inputs_of(loop: Loop, seed: int = 0) -> list[np.ndarray]:
@@ -71,7 +76,7 @@ def by_kernel(
 
     `one_by_one` calls it for each tile, last first.
     """
-    loop, kernel = plan.loop, pipeline.kernel_of(plan)
+    loop, kernel = plan.loop, kernel_of(plan)
     shapes = [aval.shape for aval in loop.carry_avals]
     shapes += [(loop.length, *aval.shape) for aval in loop.y_avals]
     kinds = [np.dtype(aval.dtype) for aval in loop.body.out_avals]

@@ -14,11 +14,10 @@ import pytest
 from engines import assert_engines_agree, run
 from gpu_lowering import launches_of
 from jax import lax
-from kernels import loop_in, plan_of
+from kernels import kernel_of, loop_in, plan_of
 from processes import output
 
 import onescan
-from onescan import pipeline
 from onescan.emit import budget
 from onescan.emit.body import ordered
 from onescan.loop import LeaveToXla
@@ -27,7 +26,7 @@ from onescan.runtime import memory
 
 def size_of(f: Callable[..., Any], *args: Any) -> int:
     """Instructions of the kernel of a function's first loop."""
-    return budget.instructions(pipeline.kernel_of(plan_of(loop_in(f, *args))).module)
+    return budget.instructions(kernel_of(plan_of(loop_in(f, *args))).module)
 
 
 def chain(n: int, width: int, op: Callable[[Any], Any] = lambda c: c) -> Any:

@@ -14,8 +14,9 @@ import pytest
 from processes import output
 
 import onescan
-from onescan import pipeline
 from onescan.errors import EngineWarning
+from onescan.targets.cpu import machine, target
+from onescan.targets.cpu.target import Cpu
 
 
 def lorenz(state: Any, x: Any) -> Any:
@@ -57,12 +58,12 @@ def assert_equal(a: list[np.ndarray], b: list[np.ndarray]) -> None:
 @pytest.mark.parametrize("k", range(4))
 def test_the_same_bits_for_any_number_of_threads(k: int, monkeypatch: Any) -> None:
     f, args = loops()[k]
-    kernel_of, host = pipeline.kernel_of, pipeline.host()
+    build, host = Cpu.build, machine.host()
     results = []
     for threads, cores in ((False, 1), (False, 2), (True, 2), (True, 8), (True, 2)):
-        monkeypatch.setattr(pipeline, "host", lambda n=cores: replace(host, cores=n))
+        monkeypatch.setattr(machine, "host", lambda n=cores: replace(host, cores=n))
         monkeypatch.setattr(
-            pipeline, "kernel_of", lambda p, t=threads: replace(kernel_of(p), threads=t)
+            Cpu, "build", lambda self, p, t=threads: replace(build(self, p), threads=t)
         )
         results.append(run(f, args))
     for other in results[1:]:
@@ -135,7 +136,7 @@ def test_a_failure_of_the_engine_leaves_the_loop_to_xla(monkeypatch: Any) -> Non
     def broken(plan: Any) -> Any:
         raise RuntimeError("no more registers")
 
-    monkeypatch.setattr(pipeline, "build", broken)
+    monkeypatch.setattr(target, "build", broken)
 
     def my_step(c: Any, x: Any) -> Any:
         return c * x + 1, c

@@ -13,10 +13,9 @@ import pytest
 from compare import assert_same
 from engines import kernels_alone
 from jax import lax
-from kernels import by_kernel, by_xla, inputs_of, loop_in, plan_of
+from kernels import by_kernel, by_xla, inputs_of, kernel_of, loop_in, plan_of
 
-from onescan.pipeline import kernel_of
-from onescan.runtime.cpu import optimised_ir
+from onescan.targets.cpu.kernel import optimised_ir
 
 SIZES = (1, 2, 3, 5, 15, 17, 33, 63, 65, 100)
 STEPS = 3

@@ -13,7 +13,8 @@ from jax import lax
 from kernels import loop_in, plan_of
 
 import onescan
-from onescan.plan.choose import Machine, choose
+from onescan.targets.cpu.machine import Machine
+from onescan.targets.cpu.plan import choose
 
 
 def by_rows(h: Any, w: Any) -> Any:

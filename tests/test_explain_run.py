@@ -82,7 +82,7 @@ def test_decides_as_the_pipeline_does(told, name, platform):
     loop = told[name].loop
     decision = decide(loop, platform)
     with switches.using(engine="auto"), as_if_on(H200):
-        outcome = pipeline.compile_loop(loop, platform)
+        outcome = pipeline.compile_loop(loop, platform, switches.current())
     if loop.body.effects:  # which the hook looks at before the pipeline
         assert decision.reason.startswith("the body has side effects")
         return

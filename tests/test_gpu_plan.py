@@ -16,10 +16,10 @@ from gpu_lowering import H200, launches_of, plans_of, shown
 from llvmlite import ir
 
 import onescan
-from onescan.emit.flat import flattened, unflattened
-from onescan.plan import gpu
-from onescan.plan.gpu import Chip
 from onescan.runtime import compiler
+from onescan.targets.nvidia import plan as gpu
+from onescan.targets.nvidia.flat_index import flattened, unflattened
+from onescan.targets.nvidia.machine import Chip
 
 sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
 import gpu_cases

@@ -25,8 +25,9 @@ from ptx_text import assemble, assembler, count, loops, time_loop
 from transforms import TRANSFORMS
 
 import onescan
-from onescan.pipeline import planned_on_gpu
-from onescan.plan.gpu import Chip
+from onescan.pipeline import fitting
+from onescan.targets.nvidia.machine import Chip
+from onescan.targets.nvidia.target import Nvidia
 
 sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
 import gpu_cases
@@ -196,9 +197,9 @@ def test_no_barrier_of_some_blocks_alone():
         start = jnp.zeros(2, jnp.uint32)
         return jax.vmap(lambda x: lax.scan(body, start, x), in_axes=1)(xs)
 
-    plan, kernel = planned_on_gpu(
-        loop_in(f, jnp.ones((17, 3), jnp.uint32)), Chip(90, 132)
-    )
+    target = Nvidia(Chip(90, 132))
+    loop = loop_in(f, jnp.ones((17, 3), jnp.uint32))
+    plan, kernel = fitting(target.plan(loop), target)
     assert plan.grid.together
     text = str(kernel.module)
     branch = text.index("done.if:\n")

@@ -11,7 +11,7 @@ from gpu_lowering import launches_of
 from jax.extend.random import threefry_2x32
 
 import onescan
-from onescan.emit import hash_chain
+from onescan.targets.nvidia import hash_chain
 
 WORD = 0xFFFFFFFF
 

@@ -15,7 +15,7 @@ from jax.interpreters import mlir
 
 import onescan
 from onescan import hook, switches
-from onescan.pipeline import Native
+from onescan.outcome import Native
 
 
 def step(c, x):
@@ -95,7 +95,7 @@ def test_loop_as_the_engine_sees_it(taken):
 def test_inner_loops_are_seen_when_the_outer_one_is_left(monkeypatch):
     seen = []
 
-    def compile_loop(loop, platform):
+    def compile_loop(loop, platform, settings):
         seen.append(loop.length)
         return hook.Left("not this one")
 
@@ -150,7 +150,7 @@ def test_an_engine_that_breaks_half_way_leaves_no_trace(monkeypatch):
         mlir.lower_fun(lambda *xs: [jnp.sin(x) for x in xs])(ctx, *args)
         raise RuntimeError("half way")
 
-    monkeypatch.setattr(hook, "compile_loop", lambda loop, platform: Native(lower))
+    monkeypatch.setattr(hook, "compile_loop", lambda *_: Native(lower))
     with pytest.warns(onescan.EngineWarning, match="RuntimeError: half way"):
         assert_as_stock(jax.jit(program), XS)
 
@@ -168,7 +168,7 @@ def test_an_engine_that_breaks_inside_a_function_leaves_no_half_of_it(monkeypatc
         called = jax.jit(lambda x: broken.bind(jnp.sin(x)))
         return mlir.lower_fun(lambda *xs: [called(x) for x in xs])(ctx, *args)
 
-    monkeypatch.setattr(hook, "compile_loop", lambda loop, platform: Native(lower))
+    monkeypatch.setattr(hook, "compile_loop", lambda *_: Native(lower))
     with pytest.warns(onescan.EngineWarning, match="inside a function"):
         assert_as_stock(jax.jit(program), XS)
 
@@ -267,9 +267,9 @@ def test_layers_that_are_alike_are_compiled_once(monkeypatch):
     """
     compiled, bodies = [], []
 
-    def counting(loop, platform):
+    def counting(loop, platform, settings):
         compiled.append(loop)
-        return compile_loop(loop, platform)
+        return compile_loop(loop, platform, settings)
 
     def noting(loop, args):
         bodies.append(loop.body)

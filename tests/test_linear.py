@@ -23,12 +23,12 @@ from passing import (
 )
 
 import onescan
-from onescan import pipeline
-from onescan.passes import worth
+from onescan.passes import PARALLEL_PASSES, WIDE_PASSES, worth
 from onescan.passes.linear import linear
 from onescan.passes.recurrences import last_ones, recurrences
 from onescan.passes.simplify import simplify
 from onescan.passes.split import parts_of, run
+from onescan.targets.cpu.target import Cpu
 
 
 def normal(key, *shape):
@@ -278,7 +278,8 @@ def test_a_carry_that_stays_takes_its_steps_anyway():
 @pytest.fixture
 def like_a_gpu(monkeypatch):
     """The CPU as a device that wants more lanes."""
-    monkeypatch.setattr(pipeline, "PARALLEL_DEVICES", frozenset(("cpu",)))
+    monkeypatch.setattr(Cpu, "passes", WIDE_PASSES)
+    monkeypatch.setattr(Cpu, "parallel_passes", PARALLEL_PASSES)
     monkeypatch.setattr(worth, "LONG", 500)
     jax.clear_caches()
     yield

@@ -14,15 +14,15 @@ from guarded import call_directly
 from jax import lax
 
 import onescan
-from onescan.emit import matrix as by_vectors
-from onescan.emit import stripes as by_tiles
 from onescan.passes.products import product
-from onescan.pipeline import host
-from onescan.plan import matrix, stripes
-from onescan.plan.choose import Machine
-from onescan.plan.matrix import Blocks, Matrices, blocks_of
-from onescan.plan.stripes import Stripes, stripes_of, suits
-from onescan.runtime.cpu import Kernel
+from onescan.targets.cpu.kernel import Kernel
+from onescan.targets.cpu.machine import Machine, host
+from onescan.targets.cpu.products import amx_gemm as by_tiles
+from onescan.targets.cpu.products import amx_plan as stripes
+from onescan.targets.cpu.products import gemm as by_vectors
+from onescan.targets.cpu.products import plan as matrix
+from onescan.targets.cpu.products.amx_plan import Stripes, stripes_of, suits
+from onescan.targets.cpu.products.plan import Blocks, Matrices, blocks_of
 
 MACHINES = {
     "host": host(),

@@ -90,13 +90,13 @@ def assert_close(ours, stock, tolerance=1e-10):
     jax.tree.map(compare, ours, stock)
 
 
-def refuse(platform, loop, **_):
+def refuse(*_):
     raise LeaveToXla("the test wants XLA")
 
 
 @pytest.fixture
 def without_engine(monkeypatch):
-    monkeypatch.setattr(pipeline, "native", refuse)
+    monkeypatch.setattr(pipeline, "planned", refuse)
     jax.clear_caches()
     yield
     jax.clear_caches()
@@ -148,14 +148,14 @@ def test_xla_keeps_products_that_are_large_in_every_step(without_engine):
 
 def test_loops_inside_a_loop_left_to_xla_keep_their_engine(monkeypatch):
     """Passes on the outer loop must not hide the inner one from the hook."""
-    native = pipeline.native
+    planned = pipeline.planned
 
-    def only_inner(platform, loop, **found):
+    def only_inner(loop, *how):
         if "scan" in str(loop.body):
             raise LeaveToXla("the test wants XLA for the outer loop")
-        return native(platform, loop, **found)
+        return planned(loop, *how)
 
-    monkeypatch.setattr(pipeline, "native", only_inner)
+    monkeypatch.setattr(pipeline, "planned", only_inner)
     weights = normal(0, HIDDEN, 3 * HIDDEN)
 
     def outer(h, x):

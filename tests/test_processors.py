@@ -15,10 +15,10 @@ from llvmlite import binding
 from processes import output
 
 import onescan
-from onescan import pipeline
-from onescan.emit.kernel import build
-from onescan.plan.choose import Machine, choose
 from onescan.runtime import compiler
+from onescan.targets.cpu.build import build
+from onescan.targets.cpu.machine import Machine, host
+from onescan.targets.cpu.plan import choose
 
 ARM = "aarch64-unknown-linux-gnu"
 #: features of an ordinary laptop, and of the first x86 processors with 64 bits
@@ -30,11 +30,11 @@ OLDER = {
 RUN = """
 import jax, jax.numpy as jnp, numpy as np
 import onescan
-from onescan import pipeline
 from onescan.runtime import compiler
+from onescan.targets.cpu.machine import host
 
 compiler._processor = lambda: ("x86-64", sys.argv[1])
-assert pipeline.host().vector_bytes == int(sys.argv[2])
+assert host().vector_bytes == int(sys.argv[2])
 
 
 def body(c, x):
@@ -71,7 +71,7 @@ def test_older_x86(name: str, bytes: int) -> None:
 def test_halves_on_aarch64_are_converted_by_the_processor() -> None:
     """In integers a step of 64 numbers takes forty times as many instructions."""
     with mock.patch.object(compiler, "triple", return_value=ARM):
-        machine = pipeline.host.__wrapped__()
+        machine = host.__wrapped__()
     half = jnp.float16
     loop = loop_in(
         lambda x: onescan.scan(lambda c, v: (c * half(0.5) + v, None), x[:], x[:9, 0]),

@@ -13,7 +13,7 @@ import pytest
 from jax import lax
 
 import onescan
-from onescan import hook, switches
+from onescan import hook
 from onescan.outcome import Left
 
 
@@ -167,8 +167,8 @@ def test_nothing_is_traced_or_compiled_twice(taken):
 def test_options_reach_the_engine(monkeypatch):
     seen = {}
 
-    def leave(loop, platform):
-        seen[loop.name] = switches.current()
+    def leave(loop, platform, settings):
+        seen[loop.name] = settings
         return Left("of the test")
 
     monkeypatch.setattr(hook, "compile_loop", leave)

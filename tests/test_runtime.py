@@ -20,7 +20,9 @@ from jax.interpreters import mlir
 from llvmlite import ir
 from processes import output, python
 
-from onescan.runtime import compiler, cpu, handler
+from onescan.runtime import compiler
+from onescan.targets.cpu import handler
+from onescan.targets.cpu import kernel as cpu
 
 F32 = jnp.float32
 
@@ -205,7 +207,7 @@ def test_different_kernels_have_different_names():
 def test_the_name_is_the_same_in_another_process():
     code = """
         from handmade import axpy
-        from onescan.runtime import cpu
+        from onescan.targets.cpu import kernel as cpu
         print(cpu.register(axpy(8, 4, threads=True)))
     """
     assert output(code) == cpu.register(axpy(8, 4, threads=True))

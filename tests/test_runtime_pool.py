@@ -16,7 +16,8 @@ import pytest
 from handmade import axpy, witness
 from processes import output
 
-from onescan.runtime import cpu, handler
+from onescan.targets.cpu import handler
+from onescan.targets.cpu import kernel as cpu
 
 Function = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 Task = ctypes.CFUNCTYPE(None, ctypes.c_void_p)

@@ -11,17 +11,19 @@ import numpy as np
 import pytest
 from engines import kernels_alone
 from jax import lax
-from kernels import by_kernel, loop_in, plan_of
+from kernels import by_kernel, kernel_of, loop_in, plan_of
 
 import onescan
-from onescan import pipeline
-from onescan.plan import choose as chosen
-from onescan.plan import tiled as planned
-from onescan.plan.choose import Machine, choose
 from onescan.plan.plan import Plan
-from onescan.runtime import compiler, cpu, handler
+from onescan.runtime import compiler
+from onescan.targets.cpu import handler
+from onescan.targets.cpu import kernel as cpu
+from onescan.targets.cpu import plan as chosen
+from onescan.targets.cpu.machine import Machine, host
+from onescan.targets.cpu.plan import choose
+from onescan.targets.cpu.products import steps as planned
 
-HOST = pipeline.host()
+HOST = host()
 STEPS = 34
 
 needs_the_unit = pytest.mark.skipif(
@@ -80,7 +82,7 @@ def expected_of(w: Any, h: Any, xs: Any, turned: bool) -> tuple[Any, Any]:
 
 
 def is_by_unit(plan: Plan) -> bool:
-    return "tdpbf16ps" in str(pipeline.kernel_of(plan).module)
+    return "tdpbf16ps" in str(kernel_of(plan).module)
 
 
 SHAPES = [
@@ -194,7 +196,7 @@ def test_the_same_for_any_number_of_threads(number):
 def test_no_memory():
     """A system that gives none: the product is done without the unit."""
     plan = plan_for(32, 64, 48)
-    kernel = pipeline.kernel_of(plan)
+    kernel = kernel_of(plan)
     asked = []
     kind = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
     refuse = kind(lambda alignment, size: asked.append((alignment, size)))

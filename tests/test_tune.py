@@ -8,11 +8,12 @@ import jax
 import jax.numpy as jnp
 import pytest
 from jax import lax
-from kernels import loop_in, plan_of
+from kernels import kernel_of, loop_in, plan_of
 
 import onescan
-from onescan import pipeline, switches
+from onescan import switches
 from onescan.speed import Speed
+from onescan.targets.cpu.target import Cpu
 from onescan.tune import choose, store
 from onescan.tune.choose import Choice
 from onescan.tune.costs import AVX512, costs_of
@@ -25,7 +26,7 @@ def body(c, x):
 
 def looped(n=256, steps=50):
     loop = loop_in(lambda c, x: lax.scan(body, c, x), jnp.ones(n), jnp.ones(steps))
-    return loop, pipeline.kernel_of(plan_of(loop)).profile
+    return loop, kernel_of(plan_of(loop)).profile
 
 
 def decide(times, trial=None, loop=None, may_measure=True, key="k"):
@@ -142,7 +143,7 @@ def test_both_engines_are_timed(monkeypatch):
 
 def test_a_slower_kernel_leaves_the_loop_to_xla(monkeypatch):
     slow = Choice(False, Speed(2e-6, 1e-6, measured=True))
-    monkeypatch.setattr(pipeline, "_choice", lambda plan, kernel: slow)
+    monkeypatch.setattr(Cpu, "choice", lambda *_: slow)
     onescan.clear_report()
     f = lambda c, x: onescan.scan(body, c, x)[0]
     jax.jit(f)(jnp.ones(64), jnp.ones(30))

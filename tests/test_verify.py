@@ -11,15 +11,19 @@ import pytest
 from cases import CASES
 from engines import run
 from jax import lax
-from kernels import loop_in, plan_of
+from kernels import kernel_of, loop_in, plan_of
 
 import onescan
-from onescan import pipeline
 from onescan.emit.support import require_supported
 from onescan.loop import LeaveToXla
 from onescan.plan.verify import verify
+from onescan.targets.cpu import current
 
 scan = onescan.scan
+
+
+def verified(plan):
+    return current().verified(plan, kernel_of(plan))
 
 
 def assert_agree(f, *args):
@@ -81,7 +85,7 @@ BODIES = [
 def test_no_work_twice(body, init):
     xs = jnp.linspace(0.0, 1.0, 20)
     loop = loop_in(lambda c, x: lax.scan(body, c, x), init, xs)
-    plan, kernel = pipeline.verified(plan_of(loop))
+    plan, kernel = verified(plan_of(loop))
     assert verify(plan.loop, kernel.profile).ratio <= 1.3
     assert_agree(lambda c, x: scan(body, c, x), init, xs)
 
@@ -92,7 +96,7 @@ def test_no_work_twice_in_the_table(name):
     try:
         loop = loop_in(lambda init, xs: lax.scan(f, init, xs, **kwargs), init, xs)
         require_supported(loop)
-        plan, kernel = pipeline.verified(plan_of(loop))
+        plan, kernel = verified(plan_of(loop))
     except (LeaveToXla, StopIteration):
         pytest.skip("no kernel")
     assert verify(plan.loop, kernel.profile).ratio <= 2.0
@@ -103,7 +107,7 @@ def test_the_check_can_fail():
     xs = jnp.zeros(20)
     loop = loop_in(lambda c, x: lax.scan(carry_and_output, c, x), LANES, xs)
     plan = plan_of(loop)
-    kernel = pipeline.kernel_of(plan)
+    kernel = kernel_of(plan)
     often = replace(kernel.profile, tiles=kernel.profile.tiles * 5)
     verdict = verify(loop, often)
     assert verdict.ratio == pytest.approx(5, rel=0.3)
@@ -136,7 +140,7 @@ def test_vectors_across_a_short_dimension():
     assert plan.minor((64, 3)) == (0 if plan.width <= 64 else 1)
     assert plan.minor((3, 64)) == 1
     assert plan.minor((2, 3)) == 1
-    text = str(pipeline.kernel_of(plan).module)
+    text = str(kernel_of(plan).module)
     assert f"x float> @llvm.fma.v{plan.width}f32" in text or "x float>" in text
     ys = np.ones((7, 33, 2), np.float32)
     assert_agree(

@@ -42,7 +42,7 @@ class Buffers:
         ys = jaxpr.outvars[loop.num_carry :]
         self.variables = [*jaxpr.invars, *self.carries, *ys]
         self.first_y = self.num_in + loop.num_carry
-        self.stages = {i: Stage(e, self.variables[i]) for i in e.plan.apart}
+        self.stages = {i: Stage(e, self.variables[i]) for i in e.plan.batch_major}
         self.chunk: Any = None  # the steps that the stages hold
 
     def _memory(self, i: int) -> Memory:
@@ -79,7 +79,7 @@ class Buffers:
             tuple(strides),
             offset,  # type: ignore[arg-type]
             group=group,
-            fixed=self.plan.grid is not None and i < self.num_in,
+            fixed=self.e.has_read_only_loads and i < self.num_in,
             steady=i < self.loop.num_consts,
         )
 

@@ -24,8 +24,6 @@ from onescan.emit.convert import convert, rounded
 from onescan.emit.emitter import Emitter
 from onescan.emit.loops import SHORTEST
 from onescan.emit.reduce import KINDS, _join
-from onescan.emit.tiled import by_unit
-from onescan.plan.tiled import tiled
 
 #: registers that a block of results may take, and results that may share a pull
 REGISTERS = 16
@@ -38,8 +36,6 @@ UNROLLED = 64
 
 def dot_general(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     x, y = map(e.once, operands)
-    if product := tiled(e.plan, eqn):
-        return [by_unit(e, product, x, y)]
     return [_Product(e, eqn, x, y).emit()]
 
 

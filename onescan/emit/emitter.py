@@ -15,7 +15,7 @@ from llvmlite import ir
 
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, At, Index, Memory, Vec
-from onescan.emit.builder import Builder, Plain
+from onescan.emit.builder import Builder
 from onescan.emit.loops import Loops
 from onescan.emit.prefetch import Span
 from onescan.plan.plan import Lane, Plan
@@ -33,18 +33,21 @@ class Emitter(Loops):
     def __init__(self, plan: Plan, function: ir.Function) -> None:
         self.entry = ir.IRBuilder(function.append_basic_block("entry"))
         start = function.append_basic_block("start")
-        b = Builder(start) if plan.grid is None else Plain(start)
-        super().__init__(plan, function, b)
+        super().__init__(plan, function, self.builder(start))
         self.bases: dict[Lane, ty.Value | int] = {}
         self.stack_bytes = 0
         self.body: Any = None  # the innermost body being emitted
         self.ahead: list[Span] = []  # memory that the next step will touch
-        self.weights: dict[Any, Any] = {}  # matrices that `tiled` took apart
+        self.weights: dict[Any, Any] = {}  # matrices made ready before the first step
 
+    #: what writes instructions
+    builder: type[Any] = Builder
     #: whether operations that need not wait for each other should stand together
     early = False
-    #: whether each step waits for the one before, and nothing else is there to do
-    is_one_chain = False
+    #: whether operands are read by loads that know them never to be written
+    has_read_only_loads = False
+    #: whether memory of the next step is fetched while this one computes
+    fetches_ahead = False
     #: rules of this kind of kernel, in place of those of the table
     special: dict[str, Any] = {}  # noqa: RUF012, nobody changes it
 

@@ -46,6 +46,8 @@ class Loops:
     )
     #: operations of the steps of an inner loop that are written one after the other
     unrolled_inside = UNROLLED_OPERATIONS
+    #: whether LLVM is told how often to unroll a loop
+    has_unroll_hints = True
     #: how much longer the code of an operation is than usual
     dear = 1
 
@@ -92,7 +94,7 @@ class Loops:
         end = ir.Constant(ty.I64, count) if isinstance(count, int) else count
         again = b.icmp_signed("<", following, end)
         branch = b.cbranch(again, head, done)
-        if unroll and self.plan.grid is None:
+        if unroll and self.has_unroll_hints:
             branch.set_metadata("llvm.loop", self._unroll_hint(unroll))
         b.position_at_end(done)
 

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from onescan.emit import hash_chain
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index
 from onescan.emit.elementwise import spread
 from onescan.emit.emitter import Emitter
-from onescan.emit.hash_chain import PARITY, ROTATIONS
+
+#: the constants of the hash
+ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+PARITY = 0x1BD11BDA
+
+Hash = Callable[..., tuple[ty.Value, ty.Value]]
 
 
-def threefry2x32(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+def threefry2x32(
+    e: Emitter, eqn: Any, operands: list[Array], hashes: Hash | None = None
+) -> list[Array]:
     shape = eqn.outvars[0].aval.shape
     targets = [e.fresh(out) for out in eqn.outvars]
-    hashes = hash_chain.hashed if e.is_one_chain else _hash
+    hashes = hashes or _hash
 
     def visit(index: tuple[Index, ...]) -> None:
         values = [

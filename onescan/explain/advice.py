@@ -7,7 +7,7 @@ from math import prod
 
 from onescan import compat
 from onescan.advice import advice
-from onescan.explain.decide import Decision, machine
+from onescan.explain.decide import Decision, meant
 from onescan.plan.work import work_of
 
 #: operations of a step from which one lane keeps a core busy
@@ -26,10 +26,8 @@ def advice_for(decision: Decision) -> list[str]:
         return found
     lanes = prod(lane.size for lane in plan.lanes)
     work = sum(w.operations for w in work_of(decision.core.body.jaxpr))
-    host = machine()
-    wide = host.vector_bytes // 4 if host else 1
     if lanes == 1 and work < BUSY:
-        what = "the threads of a GPU" if plan.grid else f"vectors of {wide} numbers"
+        what = meant(decision.platform).filled_by_lanes
         found.append(
             "A step does little and has no independent lanes, so it waits for "
             "itself. If you have many such loops, run them together with `jax.vmap`: "

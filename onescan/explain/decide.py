@@ -7,29 +7,21 @@ that this machine does not have is told of too, by a chip that many have.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 
 from onescan import llvm, switches
 from onescan.hook import types_of
-from onescan.loop import LeaveToXla, Loop
-from onescan.passes import PARALLEL_PASSES, PASSES, WIDE_PASSES, XLA_PASSES
-from onescan.passes.inline import inline
+from onescan.loop import Loop
 from onescan.passes.split import Split
-from onescan.passes.worth import PARALLEL_DEVICES, keeps_busy
-from onescan.plan.choose import Machine, choose
-from onescan.plan.gpu import Chip
 from onescan.plan.plan import Plan
-from onescan.plan.profit import require_profit
-from onescan.plan.tiled import tiled
-from onescan.plan.together import steps_together
+from onescan.speed import Speed
+from onescan.targets import target_of
 
 #: the platforms that are told of: JAX's name, and what people call it
 PLATFORMS = {"cpu": "CPU", "cuda": "NVIDIA GPU"}
-#: the chip that is meant where this machine has none: H100 and H200
-ASSUMED = Chip(90, 132)
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +35,7 @@ class Decision:
     kernel: Any = None
     reason: str | None = None  # why XLA keeps it
     together: int = 1  # steps that XLA runs at a time
+    speed: Speed | None = None  # of a step, by both engines, as predicted
 
     @property
     def engine(self) -> str:
@@ -71,62 +64,36 @@ def _decided(loop: Loop, platform: str) -> Decision:
         return Decision(platform, loop, reason=f"the body has side effects ({effects})")
     if trouble := llvm.trouble():
         return Decision(platform, loop, reason=trouble)
-    from onescan.pipeline import Smaller  # which needs llvmlite
+    from onescan import pipeline  # which needs llvmlite
 
-    if loop.length == 0:
-        return Decision(platform, loop, reason="the loop has no steps")
-    try:
-        loop = inline(loop, platform)
-    except LeaveToXla as reason:
-        return Decision(platform, loop, reason=str(reason))
-    wide = platform in PARALLEL_DEVICES
-    last = PARALLEL_PASSES if wide and not switches.current().sequential else ()
-    smaller = Smaller.of(loop, (*(WIDE_PASSES if wide else PASSES), *last))
-    try:
-        plan, kernel = _planned(smaller.core, platform)
-        return Decision(platform, loop, tuple(smaller.splits), plan, kernel)
-    except LeaveToXla as left:
-        reason = str(left)
-    smaller = Smaller.of(loop, (*XLA_PASSES, *last))
-    together = steps_together(smaller.core) if platform == "cuda" else 1
-    splits = tuple(smaller.splits)
-    if together <= smaller.core.unroll:
-        together = 1
-        if all(platform == "cpu" and keeps_busy(eqn) for eqn in smaller.moved):
-            splits = ()
-    return Decision(platform, loop, splits, reason=reason, together=together)
+    target = meant(platform)
+    settings = replace(switches.current(), tune=False)
+    found = pipeline.decide(loop, target, settings)
+    whole = None if found.passed is None else found.passed.whole
+    together = 1
+    if found.reason is not None and whole and found.unroll > whole.core.unroll:
+        together = found.unroll
+    first = found.kernels[0] if found.kernels else None
+    return Decision(
+        platform,
+        found.loop,
+        splits=() if whole is None else tuple(whole.splits),
+        plan=None if first is None else first.plan,
+        kernel=None if first is None else first.kernel,
+        reason=found.reason,
+        together=together,
+        speed=None if found.choice is None else found.choice.speed,
+    )
 
 
-def _planned(loop: Loop, platform: str) -> tuple[Plan | None, Any]:
-    """How a kernel lays the loop over the machine; raises what keeps it from one."""
-    if not loop.body.out_avals:
-        return None, None  # the passes left no loop
-    from onescan import pipeline
-    from onescan.emit.support import require_supported
+def meant(platform: str) -> Any:
+    """The target of a platform; a GPU that many have, where this machine has none."""
+    if platform == "cuda" and not has_gpu():
+        from onescan.targets.nvidia.machine import COMMON
+        from onescan.targets.nvidia.target import Nvidia
 
-    require_supported(loop)
-    if platform == "cuda":
-        require_profit(loop, platform)
-        return pipeline.planned_on_gpu(loop, chip())
-    plan = choose(loop, pipeline.host())
-    require_profit(loop, platform, lambda eqn: tiled(plan, eqn) is not None)
-    return pipeline.verified(plan)
-
-
-def chip() -> Chip:
-    """The GPU of this machine, or one that many have."""
-    from onescan import pipeline
-
-    return pipeline.chip() if has_gpu() else ASSUMED
-
-
-def machine() -> Machine | None:
-    """The processor of this machine, if there is a compiler for it."""
-    if llvm.trouble():
-        return None
-    from onescan import pipeline
-
-    return pipeline.host()
+        return Nvidia(COMMON)
+    return target_of(platform)
 
 
 def has_gpu() -> bool:

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from onescan import surround, switches
-from onescan.explain.decide import Decision
+from onescan.explain.decide import Decision, meant
 from onescan.hook import types_of
 from onescan.loop import Loop
 from onescan.passes.split import run
@@ -78,7 +77,13 @@ def _ways(decision: Decision) -> dict[str, Way]:
 def _native(decision: Decision) -> Callable[[Loop], Any]:
     from onescan import pipeline  # which needs llvmlite
 
-    return partial(pipeline.native, decision.platform, seen={}, choices=[])
+    target = meant(decision.platform)
+
+    def engine(loop: Loop) -> Any:
+        settings = replace(switches.current(), tune=False)
+        return pipeline.called(pipeline.planned(loop, target, settings), target, {})
+
+    return engine
 
 
 def _bound(loop: Loop, engine: Callable[[Loop], Any]) -> Way:

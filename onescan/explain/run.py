@@ -7,9 +7,9 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
-from onescan import compat
+from onescan import compat, llvm
 from onescan.explain.advice import advice_for
-from onescan.explain.decide import PLATFORMS, Decision, decide, has_gpu, here, machine
+from onescan.explain.decide import PLATFORMS, Decision, decide, has_gpu, here, meant
 from onescan.explain.measure import Times
 from onescan.explain.memory import Memory, memory_of
 from onescan.explain.notes import Note, notes_of
@@ -60,15 +60,11 @@ class OnPlatform:
     @property
     def device(self) -> str:
         """The machine that is meant."""
-        if self.platform == "cpu":
-            host = machine()
-            if host is None:
-                return "no compiler here"
-            cores = f"{host.cores} core" + "s" * (host.cores != 1)
-            return f"{cores}, {host.vector_bytes * 8}-bit vectors"
-        if has_gpu():
-            return "the GPU of this machine"
-        return "as on an H100 or H200: there is no GPU here"
+        if self.platform == "cuda":
+            if has_gpu():
+                return "the GPU of this machine"
+            return "as on an H100 or H200: there is no GPU here"
+        return "no compiler here" if llvm.trouble() else meant(self.platform).device
 
     @property
     def engine(self) -> str:

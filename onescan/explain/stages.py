@@ -12,7 +12,7 @@ from rich.rule import Rule
 from rich.text import Text
 
 from onescan.errors import ScanValueError
-from onescan.explain.decide import PLATFORMS, Decision, chip, decide, here
+from onescan.explain.decide import PLATFORMS, Decision, decide, here, meant
 from onescan.explain.run import laid_out
 from onescan.loop import Loop
 from onescan.plan.plan import Plan
@@ -83,20 +83,7 @@ def _texts(loop: Loop, decision: Decision) -> Iterator[tuple[str, str]]:
         yield "left to XLA", decision.reason
     elif decision.plan is not None:
         yield "plan", _plan_text(decision.plan, decision.kernel)
-        yield from _code(decision)
-
-
-def _code(decision: Decision) -> Iterator[tuple[str, str]]:
-    from onescan.runtime import cpu  # which need llvmlite
-    from onescan.runtime.ptx import ptx
-
-    kernel = decision.kernel
-    yield "llvm", str(kernel.module)
-    if decision.platform == "cuda":
-        yield "ptx", ptx(str(kernel.module), chip().capability)
-    else:
-        yield "optimised llvm", cpu.optimised_ir(kernel)
-        yield "assembly", cpu.assembly(kernel)
+        yield from meant(decision.platform).stages(decision.kernel)
 
 
 def _plan_text(plan: Plan, kernel: Any) -> str:

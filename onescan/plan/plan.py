@@ -91,7 +91,7 @@ class Plan:
         return next((lane for lane in self.lanes if lane.vector), None)
 
     @property
-    def apart(self) -> list[int]:
+    def batch_major(self) -> list[int]:
         """Stacked buffers, operands and then results, with time inside the lanes."""
         loop = self.loop
         fixed, count = loop.num_consts + loop.num_carry, len(loop.body.in_avals)

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from onescan.emit.math.features import F16C, has
-from onescan.emit.math.target import is_for_gpu
+from onescan.emit.math.features import F16C, GPU, has
 from onescan.emit.math.types import (
     SINGLE,
     Format,
@@ -66,7 +65,7 @@ def _zero_extend(x: Lane) -> tuple[Lane, Lane]:
 
 @elementary
 def float16_to_float32(x: Lane) -> Lane:
-    if is_for_gpu(x.b.module) or has(x.b, F16C):
+    if has(x.b, GPU) or has(x.b, F16C):
         half = x.b.bitcast(x.ir, with_element(x.type, ir.HalfType()))
         return Lane(x.b, x.b.fpext(half, with_element(x.type, ir.FloatType())))
     bits, single = _zero_extend(x)
@@ -93,7 +92,7 @@ def bfloat16_to_float32(x: Lane) -> Lane:
 @elementary
 def to_float16(x: Lane) -> Lane:
     """The float16 bits (i16) nearest to a float32 or float64."""
-    if is_for_gpu(x.b.module) and x.format == SINGLE:
+    if has(x.b, GPU) and x.format == SINGLE:
         return _by_instruction(x)
     if has(x.b, F16C) and x.format == SINGLE:
         half = x.b.fptrunc(x.ir, with_element(x.type, ir.HalfType()))

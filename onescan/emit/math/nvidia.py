@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from onescan.emit.math.target import is_for_gpu
+from onescan.emit.math.features import GPU, has
+from onescan.emit.math.nvvm import function_of
 from onescan.emit.math.types import SINGLE, Lane
-from onescan.emit.nvvm import function_of
 
 
 def usable(x: Lane) -> bool:
     """Whether these instructions are there for a value."""
-    return x.format == SINGLE and is_for_gpu(x.b.module)
+    return x.format == SINGLE and has(x.b, GPU)
 
 
 def about_two_to(x: Lane) -> Lane:

@@ -11,7 +11,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from onescan.emit.math.target import is_for_gpu
+from onescan.emit.math.features import GPU, has
 
 #: bits that one round takes off a quotient, and those it can have in its last
 BITS = {ir.FloatType(): (20, 22), ir.DoubleType(): (48, 51)}
@@ -19,7 +19,7 @@ BITS = {ir.FloatType(): (20, 22), ir.DoubleType(): (48, 51)}
 
 def remainder(b: Any, x: Any, y: Any) -> Any:
     """x rem y; numbers, or on a CPU vectors of them."""
-    if not is_for_gpu(b.module):
+    if not has(b, GPU):
         return b.frem(x, y)
     name = f"onescan.remainder.{x.type}"
     function = b.module.globals.get(name) or _define(b.module, x.type, name)

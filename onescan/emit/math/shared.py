@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 from llvmlite import ir
 
 from onescan.emit.math import FUNCTIONS
-from onescan.emit.math.target import is_for_gpu
+from onescan.emit.math.features import GPU, has
 
 #: copies of a function, for one type, before it is called
 COPIES = 12
@@ -26,7 +26,7 @@ _copies: WeakKeyDictionary[ir.Module, Counter[str]] = WeakKeyDictionary()
 def apply(b: Any, name: str, *xs: Any) -> Any:
     """The function of that name: its code here, or a call of it."""
     module = b.module
-    if name in SHORT or is_for_gpu(module):
+    if name in SHORT or has(b, GPU):
         return FUNCTIONS[name](b, *xs)
     full = f"onescan.{name}.{_suffix(xs[0].type)}"
     copies = _copies.setdefault(module, Counter())

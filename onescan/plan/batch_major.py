@@ -1,0 +1,46 @@
+"""Batch-major: stacked values whose lanes lie one after the other, each with its steps.
+
+`jax.vmap` of a loop moves the batch of xs behind time, and that of ys in front of it
+again: (lanes, steps, ...) outside of the loop, (steps, lanes, ...) inside.  Where the
+kernel takes and gives such arrays as they lie outside, XLA has nothing to move; the
+kernel itself moves a few steps at a time (`emit/staged.py`), inside the first cache.
+
+Whether a batch came by `jax.vmap` is known from the mark of the loop.  Only time
+depends on it: the kernel says which layout it wants, and XLA provides it.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from onescan.loop import Loop
+from onescan.plan.plan import Plan
+
+#: bytes of one lane in one step up to which a kernel moves them: more fill cache
+#: lines of their own, and XLA moves those well
+MOST_BYTES = 128
+
+
+def may_be_batch_major(loop: Loop, var: Any) -> bool:
+    """Whether a kernel would move a stacked value itself, if lanes lie as they should.
+
+    That is so for a few numbers of each lane.
+    """
+    shape, added = var.aval.shape, loop.added_axes
+    here = prod(shape[added:]) * var.aval.dtype.itemsize
+    return 0 < added <= len(shape) and 0 < here <= MOST_BYTES
+
+
+def is_batch_major(plan: Plan, var: Any) -> bool:
+    """Whether the steps of one lane of a stacked value should lie side by side."""
+    added, lanes = plan.loop.added_axes, plan.local_lanes(var)
+    front, rest = lanes[:added], lanes[added:]
+    whole = plan.vector in front and None not in front and not any(rest)
+    return whole and may_be_batch_major(plan.loop, var)
+
+
+def lanes_first(plan: Plan, var: Any) -> tuple[int, ...]:
+    """The dimensions of such a value, outermost first."""
+    added, rank = plan.loop.added_axes, 1 + len(var.aval.shape)
+    return (*range(1, added + 1), 0, *range(added + 1, rank))

@@ -1,0 +1,102 @@
+"""What a target is: a device that loops are compiled for.
+
+A target is a folder beside this file.  Its package says for which of JAX's platforms it
+is (`PLATFORM`), whether light work in front of a loop is better done in it (`ABSORBS`),
+and has a function `current()`, which gives a `Target` for the device at hand.  All that
+differs from device to device is behind these methods; what they share is in `plan` and
+`emit`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from onescan.loop import Equation, LeaveToXla, Loop
+from onescan.passes.split import Pass
+from onescan.plan.plan import Plan
+from onescan.switches import Settings
+from onescan.tune.choose import Choice
+
+#: puts a call into a program: ``(ctx, *operands) -> results``
+Lower = Callable[..., Sequence[Any]]
+
+
+class TooLarge(LeaveToXla):
+    """The values of a step do not fit where the plan puts them; another plan may."""
+
+
+class Target(ABC):
+    """A device, how loops are laid over it, and how their kernels are built."""
+
+    #: JAX's name of the platform
+    platform: str
+    #: what people call it
+    label: str
+    #: what the kernels of this target gain from, in order
+    passes: tuple[Pass, ...] = ()
+    #: and where the order of the steps need not be kept
+    parallel_passes: tuple[Pass, ...] = ()
+    #: whether a kernel can read one operand from two arrays
+    reads_two_arrays = False
+
+    @property
+    @abstractmethod
+    def device(self) -> str:
+        """The device that is meant, in words."""
+
+    @property
+    def filled_by_lanes(self) -> str:
+        """What independent lanes fill, in words."""
+        return "the device"
+
+    @abstractmethod
+    def plan(self, loop: Loop) -> Plan:
+        """How a loop lies over the device; raises `LeaveToXla` where it should not."""
+
+    @abstractmethod
+    def build(self, plan: Plan) -> Any:
+        """The kernel of a plan, not compiled yet; `TooLarge` asks for another plan."""
+
+    @abstractmethod
+    def lower(self, plan: Plan, kernel: Any) -> Lower:
+        """Compile a kernel, and how a program calls it."""
+
+    @abstractmethod
+    def stages(self, kernel: Any) -> Iterator[tuple[str, str]]:
+        """The kernel on its way to machine code: names and texts, for people."""
+
+    # what a target may add
+
+    def smaller(self, plan: Plan) -> Plan | None:
+        """A plan that needs less room than one that was `TooLarge`."""
+        return None
+
+    def verified(self, plan: Plan, kernel: Any) -> tuple[Plan, Any]:
+        """A plan and its kernel, or better ones after a look at the kernel."""
+        return plan, kernel
+
+    def require_profit(self, plan: Plan) -> None:
+        """Raise `LeaveToXla` for a loop that XLA runs as well."""
+        return
+
+    def require_short(self, plan: Plan, kernel: Any) -> None:
+        """Raise `LeaveToXla` for a kernel that takes too long to compile."""
+        return
+
+    def choice(self, plan: Plan, kernel: Any, settings: Settings) -> Choice | None:
+        """Which engine should run a loop, where that is predicted or measured."""
+        return None
+
+    def notes(self, plan: Plan) -> list[str]:
+        """What the report says of a plan."""
+        return []
+
+    def unrolled(self, loop: Loop) -> int:
+        """Steps that XLA should run at a time, of a loop that it keeps."""
+        return 1
+
+    def keeps_busy(self, eqn: Equation) -> bool:
+        """Whether XLA does an equation as well in a loop that it keeps as outside."""
+        return False

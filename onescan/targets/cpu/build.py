@@ -1,0 +1,95 @@
+"""The kernel of a loop on a CPU: tiles one after the other, and what is x86's alone."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+from llvmlite import ir
+
+from onescan.emit import dot
+from onescan.emit import types as ty
+from onescan.emit.arrays import Array
+from onescan.emit.emitter import Emitter
+from onescan.emit.math.features import allow
+from onescan.emit.tile import Tile
+from onescan.loop import LeaveToXla
+from onescan.plan.plan import Plan
+from onescan.plan.profile import Profile
+from onescan.targets.cpu.products.amx_steps import by_unit, unit
+from onescan.targets.cpu.products.steps import tiled
+
+#: bytes of values that one tile may hold on the stack
+LARGEST = 1 << 19
+
+
+def dot_general(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+    """A product, by the matrix unit where that is planned."""
+    if product := tiled(e.plan, eqn):
+        x, y = map(e.once, operands)
+        return [by_unit(e, product, x, y)]
+    return dot.dot_general(e, eqn, operands)
+
+
+class CpuEmitter(Emitter):
+    fetches_ahead = True
+    special = {"dot_general": dot_general}  # noqa: RUF012, nobody changes it
+
+
+class CpuTile(Tile):
+    def _prepared(self) -> AbstractContextManager[None]:
+        return unit(self.e, lambda var: self._whole(self.variables.index(var)))
+
+
+def build(plan: Plan) -> tuple[ir.Module, Profile]:
+    """The LLVM module of a planned loop, which defines `kernel`, and what it does."""
+    module = ir.Module("onescan")
+    allow(module, plan.features)
+    loop = plan.loop
+    count = len(loop.body.in_avals) + len(plan.tails) + len(loop.body.out_avals)
+    void = ir.VoidType()
+    kind = ir.FunctionType(void, [*[ty.PTR] * count, ty.I64])
+    tile = ir.Function(module, kind, "tile")
+    tile.linkage = "internal"
+    tile.attributes.add("noinline")
+    for argument in tile.args[:-1]:
+        argument.add_attribute("noalias")
+    e = CpuEmitter(plan, tile)
+    CpuTile(e).emit()
+    if e.stack_bytes > LARGEST:
+        raise LeaveToXla(
+            f"one step holds {e.stack_bytes // 1024} KiB of values, more than the "
+            "engine keeps beside the processor"
+        )
+
+    kernel = ir.Function(
+        module, ir.FunctionType(void, [ty.PTR, ty.I64, ty.I64]), "kernel"
+    )
+    buffers, first, last = kernel.args
+    entry = kernel.append_basic_block("entry")
+    b = ir.IRBuilder(entry)
+    pointers = [
+        b.load(_element(b, buffers, ir.Constant(ty.I64, i)), typ=ty.PTR)
+        for i in range(count)
+    ]
+    body, done = kernel.append_basic_block("body"), kernel.append_basic_block("done")
+    b.cbranch(b.icmp_signed("<", first, last), body, done)
+    b.position_at_end(body)
+    number = b.phi(ty.I64)
+    number.add_incoming(first, entry)
+    b.call(tile, [*pointers, number])
+    following = b.add(number, ir.Constant(ty.I64, 1))
+    number.add_incoming(following, body)
+    b.cbranch(b.icmp_signed("<", following, last), body, done)
+    b.position_at_end(done)
+    b.ret_void()
+    return module, Profile(
+        runs=e.b.runs,
+        elements=e.elements,
+        tiles=plan.tiles,
+        threads=plan.threads,
+    )
+
+
+def _element(b: ty.Builder, buffers: ty.Value, i: ty.Value) -> ty.Value:
+    return b.gep(buffers, [i], source_etype=ty.PTR)

@@ -1,0 +1,135 @@
+"""Kernels on the CPU: from an LLVM module to a call in an XLA program.
+
+A kernel is known to XLA by a hash of everything its machine code follows from: the
+module, how it is called, the processor and LLVM's version.  So the same kernel is
+compiled once per process, different kernels never share a name, and the name is the
+same in the next process, where JAX may find the program that calls it in its
+persistent compilation cache (lowering comes before that search, so by then the name is
+registered).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from llvmlite import ir
+
+from onescan.plan.profile import Profile
+from onescan.runtime import compiler
+from onescan.targets.cpu import handler
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A module that defines ``void kernel(ptr buffers, i64 first, i64 last)``.
+
+    `buffers` points to the data pointers of the operands and then of the results;
+    the kernel does the tiles from `first` up to `last` of 0 up to `tiles`.  Tiles are
+    independent; with `threads` they are spread over XLA's thread pool, at least
+    `grain` of them at a time.  Large results may come in large pages.  In a module
+    that is `finished` there is nothing that LLVM's passes would make better.
+    """
+
+    module: ir.Module
+    num_operands: int
+    num_results: int
+    tiles: int
+    threads: bool = False
+    grain: int = 1
+    result_bytes: tuple[int, ...] = ()
+    finished: bool = False
+    profile: Profile | None = None  # what it does, where that was counted
+
+    @property
+    def level(self) -> int:
+        """How much LLVM optimises it."""
+        return 0 if self.finished else compiler.DEFAULT_LEVEL
+
+
+@dataclass(frozen=True)
+class Code:
+    """A compiled kernel: its name for XLA, and the addresses of its two functions."""
+
+    name: str
+    handler: int
+    kernel: int
+
+
+def register(kernel: Kernel) -> str:
+    """Compile a kernel, make it known to XLA, and give the name of the FFI target."""
+    return code(kernel).name
+
+
+def lowering(
+    target: str,
+    operand_layouts: Sequence[Sequence[int] | None] | None = None,
+    result_layouts: Sequence[Sequence[int] | None] | None = None,
+) -> Callable[..., Sequence[Any]]:
+    """A rule ``(ctx, *operands) -> results`` that puts the call into a program.
+
+    Layouts are orders of dimensions, minor to major; None is row-major.
+    """
+    return jax.ffi.ffi_lowering(
+        target,
+        operand_layouts=operand_layouts,
+        result_layouts=result_layouts,
+        has_side_effect=False,
+    )
+
+
+def optimised_ir(kernel: Kernel) -> str:
+    """The kernel after LLVM's optimisation, for people and tests."""
+    with compiler.optimised(_text(kernel), kernel.level) as module:
+        return str(module)
+
+
+def assembly(kernel: Kernel) -> str:
+    """The machine code of the kernel as text, for people and tests."""
+    return compiler.assembly(_text(kernel), kernel.level)
+
+
+def code(kernel: Kernel) -> Code:
+    """The machine code of a kernel, compiled and registered on first use."""
+    text = _text(kernel)
+    name = _name(kernel, text)
+    with _lock:
+        if name not in _codes:
+            exports, imports = ["handler", "kernel"], handler.runtime()
+            addresses = compiler.link(text, exports, imports, kernel.level)
+            capsule = jax.ffi.pycapsule(addresses["handler"])
+            jax.ffi.register_ffi_target(name, capsule, platform="cpu")
+            _codes[name] = Code(name, **addresses)
+        return _codes[name]
+
+
+def name_of(kernel: Kernel) -> str:
+    """The name of a kernel, which stands for all that its machine code follows from."""
+    return _name(kernel, _text(kernel))
+
+
+def _name(kernel: Kernel, text: str) -> str:
+    content = f"{compiler.host()}\n{kernel.level}\n{text}"
+    return "onescan_" + hashlib.sha256(content.encode()).hexdigest()[:32]
+
+
+def _text(kernel: Kernel) -> str:
+    module = kernel.module
+    module.triple = compiler.triple()
+    module.data_layout = compiler.data_layout()
+    grain = max(1, kernel.grain if kernel.threads else kernel.tiles)
+    return str(module) + handler.handler_text(
+        kernel.num_operands,
+        kernel.num_results,
+        kernel.tiles,
+        grain,
+        kernel.result_bytes,
+    )
+
+
+_codes: dict[str, Code] = {}
+_lock = threading.Lock()

@@ -1,0 +1,225 @@
+"""choose: lanes, vectors and tiles for a loop, or the reason to leave it.
+
+Two ways to fill SIMD vectors are weighed by counted work: along a lane axis
+(each vector position runs its own loop; nothing is ever shuffled), or along the
+inner dimensions of each operation.  The other lane axes are cut into tiles that
+run on threads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+from jax.extend.core import Var
+
+from onescan.loop import Loop, nbytes
+from onescan.plan.batch_major import may_be_batch_major
+from onescan.plan.lanes import lane_axes
+from onescan.plan.layout import assign, finished
+from onescan.plan.merged import Merged, merged, share, without_repeats
+from onescan.plan.plan import INTERLEAVED, Lane, Plan, minor_dimension
+from onescan.plan.work import Work, operand_of, work_of
+from onescan.targets.cpu.machine import Machine
+from onescan.targets.cpu.products.steps import is_tiled
+from onescan.targets.cpu.tiles import (
+    ROW_CARRY,
+    carry_bytes,
+    power_below,
+    stacked,
+    tile_shape,
+)
+from onescan.targets.cpu.transposed import is_turned
+
+#: vector operations of a whole loop (two to four take a nanosecond) from which threads
+#: give more than waking them costs
+WORTH_THREADS = 500_000
+#: the same, with those that xs and ys come and go with: what one core has just written
+#: is near that core, and threads that read half of it each wait for it
+WORTH_STREAMS = 800_000
+#: the part of the work that threads must share to be worth it
+ALONE = 0.8
+
+
+#: vector operations that one element costs which XLA must move to another place
+TRANSPOSE = 2.0
+#: those that it costs a kernel to turn squares of such elements in registers
+TURN = 0.4
+#: a second lane axis with at most this many positions is not cut into tiles
+FEW = 8
+#: the work of a step, as a multiple of what it needs, that tiles may do in all
+REPEATED = 1.05
+#: what loops over inner dimensions cost, next to loops over lanes; products reuse
+#: what they load better along inner dimensions
+INNER = 1.05
+PRODUCT = 0.7
+#: positions of a lane axis that a thread needs, to use each weight it loads often
+ROWS = 8
+
+
+def choose(loop: Loop, machine: Machine) -> Plan:
+    """Lay a loop over the machine."""
+    axes = merged(lane_axes(loop), loop)
+    works = list(work_of(loop.body.jaxpr))
+    native = machine.vector_bytes // 4
+    alone, _ = _cheapest(loop, works, axes, native, helpers=1)
+    work = alone * loop.length
+    streams = nbytes(loop.x_avals + loop.y_avals, loop.length) / native
+    threads = work > WORTH_THREADS or work + streams > WORTH_STREAMS
+    helpers = machine.cores if threads else 1
+    _, best = _cheapest(loop, works, axes, native, helpers)
+    if best is None:
+        return _inner_plan(loop, axes, works, machine, threads)
+    return _lane_plan(loop, best, axes, works, machine, threads)
+
+
+def _cheapest(
+    loop: Loop, works: list[Work], axes: list[Merged], native: int, helpers: int
+) -> tuple[float, Merged | None]:
+    """The least vector operations of a step, and the axis (or none) they lie along."""
+    best, least = None, _inner_cost(works, axes, native, helpers)
+    apart = [v for v in stacked(loop) if may_be_batch_major(loop, v)]
+    least += TRANSPOSE * sum(prod(v.aval.shape) for v in apart)
+    for axis in axes:
+        cost = _lane_cost(loop, works, axis, axes, native, helpers)
+        if cost < least:
+            best, least = axis, cost
+    return least, best
+
+
+def _lane_cost(
+    loop: Loop,
+    works: list[Work],
+    axis: Merged,
+    axes: list[Merged],
+    native: int,
+    helpers: int,
+) -> float:
+    """Vector operations of a step for one thread, vectors along `axis` of `axes`."""
+    others = [other for other in axes if other is not axis and other.size > FEW]
+    width = power_below(min(native, axis.size))
+    vectors = -(-axis.size // width)
+    rounds = -(-vectors // helpers)
+    cost = 0.0
+    for work in works:
+        touched = [*work.eqn.outvars, *work.eqn.invars]
+        if any(axis.holds(v) for v in touched):
+            cost += work.operations / axis.size * rounds
+        elif any(other.holds(v) for other in others for v in touched):
+            cost += work.operations  # along an axis that is cut: one by one
+        else:  # the same for every lane: once for each thread
+            cost += _along_inner(work, native)
+    for var in stacked(loop):
+        if axis.holds(var):
+            beside = prod(var.aval.shape[axis.parts[-1][var][0] + 1 :])
+            moves = 0.0 if beside == 1 else beside / native
+            if may_be_batch_major(loop, var):
+                moves = TURN
+            elif beside > INTERLEAVED:
+                moves = TRANSPOSE
+            cost += moves * prod(var.aval.shape)
+    return cost
+
+
+def _inner_cost(
+    works: list[Work], axes: list[Merged], native: int, helpers: int
+) -> float:
+    """Vector operations of a step, vectors along each operation's last dimension."""
+    cost = sum(_along_inner(work, native) for work in works)
+    group, pieces = _cut(works, axes, helpers)
+    return cost if group is None else cost * (share(works, group) / pieces + 0.1)
+
+
+def _along_inner(work: Work, native: int) -> float:
+    """Vector operations of an equation, vectors along its last dimension."""
+    shape = operand_of(work.eqn).aval.shape
+    n = shape[minor_dimension(shape, native)] if shape else 1
+    vectors = len(_widths(n, native)) if n else 1
+    dearer = PRODUCT if work.eqn.primitive.name == "dot_general" else INNER
+    return work.operations * vectors / max(n, 1) * dearer
+
+
+def _widths(n: int, width: int) -> list[int]:
+    found = []
+    while n:
+        if n >= width:
+            found += [width] * (n // width)
+            n %= width
+        width //= 2
+    return found
+
+
+def _lane_plan(
+    loop: Loop,
+    axis: Merged,
+    axes: list[Merged],
+    works: list[Work],
+    machine: Machine,
+    threads: bool,
+) -> Plan:
+    native = machine.vector_bytes // 4
+    least = power_below(min(native, axis.size))  # lanes of a tile
+    heavy = carry_bytes(loop, axis.size, axis.holds) * least > ROW_CARRY
+    candidates = [g for g in axes if g.size > FEW or heavy]
+    cut = without_repeats(works, [axis], candidates, REPEATED)
+    others = prod(g.size for g in cut[1:])
+    helpers = machine.cores if threads and others < machine.cores else 1
+    shape = tile_shape(
+        loop,
+        axis.size,
+        axis.holds,
+        share=share(works, axis),
+        native=native,
+        threads=helpers,
+        others=others,
+    )
+    lanes: list[Lane] = []
+    lane_of: dict[Var, dict[int, Lane]] = {}
+    for group in axes:
+        if group is axis:
+            lane = Lane(group.size, shape.extent, True, shape.blocks)
+            assign(lane_of, lanes, group, lane)
+        elif group in cut:  # the others stay whole, and are looped over
+            assign(lane_of, lanes, group, Lane(group.size, 1, False))
+    return finished(loop, lanes, lane_of, 1, threads, None, machine.features, native)
+
+
+def _inner_plan(
+    loop: Loop,
+    axes: list[Merged],
+    works: list[Work],
+    machine: Machine,
+    threads: bool,
+) -> Plan:
+    lanes: list[Lane] = []
+    lane_of: dict[Var, dict[int, Lane]] = {}
+    group, pieces = _cut(works, axes, machine.cores if threads else 1)
+    if group is not None:
+        lane = Lane(group.size, group.size // pieces, False)
+        assign(lane_of, lanes, group, lane)
+    width = machine.vector_bytes // 4
+    plan = finished(loop, lanes, lane_of, width, threads, features=machine.features)
+    return _with_transposed_weights(plan)
+
+
+def _with_transposed_weights(plan: Plan) -> Plan:
+    """The plan, with matrices that are wanted column by column laid out so."""
+    loop, layouts = plan.loop, list(plan.layouts)
+    for i, var in enumerate(loop.body.jaxpr.invars[: loop.num_consts]):
+        if is_turned(loop, var, plan.width) and not is_tiled(plan, var):
+            layouts[i] = (1, 0)
+    return replace(plan, layouts=tuple(layouts))
+
+
+def _cut(
+    works: list[Work], axes: list[Merged], threads: int
+) -> tuple[Merged | None, int]:
+    """The lane axis that is cut into pieces for threads, if one is worth it."""
+    for group in axes:
+        if len(group.parts) > 1 or share(works, group) <= ALONE:
+            continue
+        most = min(threads, group.size // ROWS)
+        pieces = next((n for n in range(most, 1, -1) if group.size % n == 0), 1)
+        if pieces > 1:
+            return group, pieces
+    return None, 1

@@ -1,0 +1,165 @@
+"""CPUs as a target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from onescan import compat
+from onescan.emit.budget import require_short
+from onescan.loop import Equation, LeaveToXla, Loop, nbytes
+from onescan.passes import PASSES
+from onescan.passes.worth import keeps_busy
+from onescan.plan.layout import buffer_layouts
+from onescan.plan.plan import Plan
+from onescan.plan.verify import verify
+from onescan.plan.work import work_of
+from onescan.runtime import compiler
+from onescan.speed import Speed
+from onescan.surround import arguments, bound, results_of, stock
+from onescan.switches import Settings
+from onescan.targets.base import Lower, Target
+from onescan.targets.cpu import products  # noqa: F401, which lowers products
+from onescan.targets.cpu.build import build
+from onescan.targets.cpu.kernel import (
+    Kernel,
+    assembly,
+    lowering,
+    name_of,
+    optimised_ir,
+    register,
+)
+from onescan.targets.cpu.machine import Machine
+from onescan.targets.cpu.plan import choose
+from onescan.targets.cpu.products.steps import tiled, told
+from onescan.targets.cpu.transposes import Orders, transposing
+from onescan.tune import store
+from onescan.tune.choose import Choice
+from onescan.tune.choose import choose as choose_engine
+from onescan.tune.costs import costs_of
+from onescan.tune.measure import measured
+from onescan.tune.predict import predicted
+
+#: multiply-adds of one product in one step from which XLA's library is as good
+LARGE_PRODUCT = 30_000_000
+#: seconds of a step by prediction that a trial's loop takes in all, and bytes it moves
+TRIAL_SECONDS, TRIAL_BYTES = 0.02, 64 << 20
+
+
+@dataclass(frozen=True)
+class Cpu(Target):
+    """A processor with SIMD vectors and some cores."""
+
+    machine: Machine
+    platform = "cpu"
+    label = "CPU"
+    passes = PASSES
+    reads_two_arrays = True
+
+    @property
+    def device(self) -> str:
+        cores = f"{self.machine.cores} core" + "s" * (self.machine.cores != 1)
+        return f"{cores}, {self.machine.vector_bytes * 8}-bit vectors"
+
+    @property
+    def filled_by_lanes(self) -> str:
+        return f"vectors of {self.machine.vector_bytes // 4} numbers"
+
+    def plan(self, loop: Loop) -> Plan:
+        return choose(loop, self.machine)
+
+    def build(self, plan: Plan) -> Kernel:
+        body = plan.loop.body
+        module, profile = build(plan)
+        return Kernel(
+            module=module,
+            num_operands=len(body.in_avals) + len(plan.tails),
+            num_results=len(body.out_avals),
+            tiles=plan.tiles,
+            threads=plan.threads,
+            grain=plan.grain,
+            result_bytes=tuple(nbytes([aval]) for aval in results_of(plan.loop)),
+            profile=profile,
+        )
+
+    def verified(self, plan: Plan, kernel: Kernel) -> tuple[Plan, Kernel]:
+        """Planned anew where the kernel would do work twice."""
+        if kernel.profile is None:
+            return plan, kernel
+        verdict = verify(plan.loop, kernel.profile)
+        if verdict.is_good or not verdict.to_store:
+            return plan, kernel
+        again = replace(plan, stored=verdict.to_store)
+        other = self.build(again)
+        assert other.profile is not None
+        better = verify(plan.loop, other.profile).ratio < verdict.ratio
+        return (again, other) if better else (plan, kernel)
+
+    def require_profit(self, plan: Plan) -> None:
+        """XLA's library catches up with our products where they are large."""
+        large = [
+            work.operations
+            for work in work_of(plan.loop.body.jaxpr)
+            if work.eqn.primitive.name == "dot_general"
+            and work.operations >= LARGE_PRODUCT
+            and not tiled(plan, work.eqn)
+        ]
+        if large:
+            raise LeaveToXla(
+                f"each step has a matrix product of {max(large) / 1e6:.0f} million "
+                "multiply-adds, which XLA's matrix library does as well"
+            )
+
+    def require_short(self, plan: Plan, kernel: Kernel) -> None:
+        require_short(plan.loop, kernel.module)
+
+    def choice(self, plan: Plan, kernel: Kernel, settings: Settings) -> Choice | None:
+        if kernel.profile is None:
+            return None
+        loop, machine = plan.loop, self.machine
+        costs = costs_of(machine.vector_bytes * 8, compiler.triple())
+        times = predicted(loop, kernel.profile, machine.cores, costs)
+        name = lambda: store.key_of(name_of(kernel), machine, *compat.versions())
+        may_measure = settings.tune and settings.engine == "auto" and not settings.check
+        trial = lambda: self._trial(loop, times)
+        return choose_engine(loop, times, may_measure, name, trial)
+
+    def _trial(self, loop: Loop, expected: Speed) -> Speed:
+        """Both engines on some steps of a loop."""
+        steps = min(loop.length, int(TRIAL_SECONDS / (expected.native or 1e-9)) + 1)
+        each = nbytes(loop.x_avals + loop.y_avals)
+        short = loop.replace(length=max(2, min(steps, TRIAL_BYTES // max(each, 1))))
+        plan = self.plan(short)
+        ours = bound(short, self.lower(*self.verified(plan, self.build(plan))))
+        return measured(
+            ours, bound(short, stock(short)), arguments(short), short.length
+        )
+
+    def lower(self, plan: Plan, kernel: Kernel) -> Lower:
+        """In the layouts that the kernel wants."""
+        call = lowering(register(kernel), *buffer_layouts(plan))
+        return transposing(call, *_orders(plan))
+
+    def stages(self, kernel: Kernel) -> Iterator[tuple[str, str]]:
+        yield "llvm", str(kernel.module)
+        yield "optimised llvm", optimised_ir(kernel)
+        yield "assembly", assembly(kernel)
+
+    def notes(self, plan: Plan) -> list[str]:
+        return told(plan)
+
+    def keeps_busy(self, eqn: Equation) -> bool:
+        return keeps_busy(eqn)
+
+
+def _orders(plan: Plan) -> tuple[Orders, Orders]:
+    """Of the operands and of the results, what the program has to transpose."""
+    loop = plan.loop
+    count = len(loop.body.in_avals)
+    types = [*loop.body.in_avals, *loop.body.out_avals]
+    orders = {
+        i: (compat.stacked(types[i], loop.length), plan.layouts[i])
+        for i in plan.batch_major
+    }
+    operands = {i: order for i, order in orders.items() if i < count}
+    return operands, {i - count: o for i, o in orders.items() if i >= count}

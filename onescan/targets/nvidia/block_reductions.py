@@ -1,0 +1,184 @@
+"""Reductions by the threads of a block.
+
+Several threads of a warp share one sum where there are more threads than sums; each
+adds its part in order, and the parts are joined by exchanges between the threads, so
+that every one of them knows the result.  The order depends on shapes and plan alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+
+from onescan.emit import types as ty
+from onescan.emit.arrays import Array, Index, add, scale
+from onescan.emit.convert import rounded
+from onescan.emit.math.nvvm import function_of
+from onescan.emit.reduce import KINDS, Combine
+from onescan.targets.nvidia.barriers import WARP
+from onescan.targets.nvidia.block_emitter import BlockEmitter
+from onescan.targets.nvidia.flat_index import unflattened
+
+
+def _power_below(n: int) -> int:
+    return 1 << (max(n, 1).bit_length() - 1)
+
+
+def sharing(e: BlockEmitter, sums: int, terms: int) -> int:
+    """How many neighbours share a sum."""
+    return min(WARP, _power_below(e.threads // max(sums, 1)), _power_below(terms))
+
+
+def joined(
+    e: BlockEmitter, value: ty.Value, combine: Combine, dtype: Any, parts: int
+) -> ty.Value:
+    """The values of that many neighbours combined, the same in each of them."""
+    step = parts // 2
+    while step:
+        value = combine(e.b, dtype, value, _exchanged(e, value, step))
+        step //= 2
+    return value
+
+
+def _exchanged(e: BlockEmitter, value: ty.Value, step: int) -> ty.Value:
+    """The value of the thread whose number differs in one bit."""
+    b, kind = e.b, value.type
+    if isinstance(kind, ir.DoubleType):
+        return b.bitcast(_exchanged(e, b.bitcast(value, ty.I64), step), kind)
+    if isinstance(kind, ir.FloatType):
+        return b.bitcast(_exchanged(e, b.bitcast(value, ty.I32), step), kind)
+    if kind.width == 64:
+        half = ir.Constant(ty.I64, 32)
+        low, high = b.trunc(value, ty.I32), b.trunc(b.lshr(value, half), ty.I32)
+        low, high = (b.zext(_exchanged(e, v, step), ty.I64) for v in (low, high))
+        return b.or_(low, b.shl(high, half))
+    if kind.width < 32:
+        return b.trunc(_exchanged(e, b.zext(value, ty.I32), step), kind)
+    name = "llvm.nvvm.shfl.sync.bfly.i32"
+    shuffle = function_of(b.module, name, ir.FunctionType(ty.I32, [ty.I32] * 4))
+    constants = [ir.Constant(ty.I32, n) for n in (step, WARP - 1)]
+    return b.call(shuffle, [ir.Constant(ty.I32, -1), value, *constants])
+
+
+Place = tuple[Index, ...]
+Take = Callable[[ty.Value, Place, Place], ty.Value]
+
+
+def sums(
+    e: BlockEmitter,
+    target: Array,
+    sizes: list[int],
+    start: ty.Value,
+    take: Take,
+    combine: Combine,
+) -> None:
+    """For each place of `target`, take every term below `sizes` in turn.
+
+    ``take(total, place, term)`` gives a total with one term more; partial totals
+    are combined in pairs.
+    """
+    memory = target.memory
+    assert memory is not None
+    count, terms = prod(target.shape), prod(sizes)
+    parts = sharing(e, count, terms)
+    groups = count if e.is_private(memory) else e.threads // parts
+    b = e.b
+    part = b.and_(e.thread, ir.Constant(ty.I64, parts - 1))
+    group = b.lshr(e.thread, ir.Constant(ty.I64, parts.bit_length() - 1))
+
+    def one(flat: ty.Value | int) -> None:
+        place = unflattened(b, flat, target.shape)
+        total = _part_of(
+            e, target.dtype, sizes, parts, part, start, place, take, combine
+        )
+        total = joined(e, total, combine, target.dtype, parts)
+        memory.store(b, place, rounded(b, total, target.dtype))
+
+    with e.phase():
+        if e.is_private(memory):
+            one(0)
+            return
+        rounds, left = divmod(count, groups)
+        repeat(e, rounds, lambda k: one(add(b, group, scale(b, k, groups))))
+        if left:
+            # those without a sum do the last one again, to take part in exchanges
+            flat = b.add(group, ir.Constant(ty.I64, rounds * groups))
+            last = ir.Constant(ty.I64, count - 1)
+            one(b.select(b.icmp_unsigned("<", flat, last), flat, last))
+
+
+def repeat(e: BlockEmitter, rounds: int, body: Callable[[Index], None]) -> None:
+    if rounds > 4:
+        with e.loop(rounds) as k:
+            body(k)
+    else:
+        for k in range(rounds):
+            body(k)
+
+
+def _part_of(
+    e: BlockEmitter,
+    dtype: Any,
+    sizes: list[int],
+    parts: int,
+    part: ty.Value,
+    start: ty.Value,
+    place: Place,
+    take: Take,
+    combine: Combine,
+) -> ty.Value:
+    """One thread's part of a sum: every term whose number is `part` modulo `parts`."""
+    b, terms = e.b, prod(sizes)
+    each, left = divmod(terms, parts)
+    turns = next(k for k in (4, 2, 1) if each >= 2 * k or k == 1)
+    cells = [e.entry.alloca(start.type) for _ in range(turns)]
+    for cell in cells:
+        b.store(start, cell)
+
+    def term(number: Index, cell: ty.Value) -> None:
+        flat = add(b, part, scale(b, number, parts)) if parts > 1 else number
+        total = take(b.load(cell), place, unflattened(b, flat, sizes))
+        b.store(total, cell)
+
+    def visit(index: Place) -> None:
+        for turn in range(turns):
+            term(add(b, scale(b, index[0], turns), turn), cells[turn])
+
+    e.for_each([each // turns], visit, 2 * turns)
+    for number in range(each - each % turns, each):
+        term(number, cells[number % turns])
+    if left:
+        with b.if_then(e.below(part, left)):
+            term(each, cells[0])
+    totals = [b.load(cell) for cell in cells]
+    while len(totals) > 1:
+        half = len(totals) // 2
+        pairs = zip(totals[:half], totals[half:], strict=True)
+        totals = [combine(b, dtype, x, y) for x, y in pairs]
+    return totals[0]
+
+
+def reduction(e: BlockEmitter, eqn: Any, operands: list[Array]) -> list[Array]:
+    (x,), (out,) = operands, eqn.outvars
+    combine, neutral = KINDS[eqn.primitive.name]
+    axes = sorted(eqn.params["axes"])
+    dtype = np.dtype(out.aval.dtype)
+    target = e.fresh(out)
+    start = ty.constant(ty.register_type(dtype), neutral(dtype))
+
+    def take(total: ty.Value, place: Place, term: Place) -> ty.Value:
+        kept, gone = iter(place), iter(term)
+        rank = range(len(x.shape))
+        index = tuple(next(gone) if i in axes else next(kept) for i in rank)
+        return combine(e.b, dtype, total, x.at(index))
+
+    if 0 not in target.shape:
+        sums(e, target, [x.shape[i] for i in axes], start, take, combine)
+    return [target]
+
+
+RULES = dict.fromkeys(KINDS, reduction)

@@ -1,0 +1,208 @@
+"""How a loop lies over a GPU: a thread for each lane, or a block for each tile.
+
+A thread that has a lane for itself needs nobody: no barriers, and its values stay in
+registers.  That is best while a lane's step is short.  A longer one is spread over
+the threads of a block, which meet at a barrier after each operation; products with
+weights that stay the same want as many threads as keep all weights in registers.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from jax.extend.core import Literal, Var
+
+from onescan.loop import LeaveToXla, Loop
+from onescan.plan.lanes import lane_axes
+from onescan.plan.layout import assign, finished
+from onescan.plan.merged import Merged, merged, without_repeats
+from onescan.plan.plan import Grid, Lane, Plan
+from onescan.plan.work import Work, equations, work_of
+from onescan.targets.cpu.tiles import power_below
+from onescan.targets.nvidia.machine import Chip
+from onescan.targets.nvidia.shares import unit_of
+
+WARP = 32
+#: threads of a block where each has its own lane
+MOST = 256
+#: operations of a lane's step that one thread does alone, with few lanes and with
+#: more than fill the chip, and numbers that its widest value may have
+ALONE, ALONE_OF_MANY, WIDEST = 1200, 3000, 64
+#: threads that a block can have, and the weights each of them can keep
+SIZES = {32: 198, 64: 198, 128: 198, 256: 198, 384: 114, 512: 72, 768: 29, 1024: 8}
+#: the compute capability from which blocks can work together, and how many times the
+#: weights that registers hold one block may have: shared memory holds some too
+CLUSTERS, SPILLED = 90, 1.5
+#: the share of the chip that teams can use at the same time, for certain
+SIDE_BY_SIDE = 2 / 3
+#: operations that a thread of a block should have in the largest operation of a step
+EACH = 24
+#: weights with which two blocks fit into one multiprocessor, or four smaller ones
+LIGHT, LIGHTER = 16384, 8192
+#: threads of each of so many blocks
+BESIDE = {1: 256, 2: 256, 4: 128}
+#: lanes that one block does at most
+ROWS = 32
+#: operations of one step of one tile from which XLA's many kernels are as good, and
+#: what one with a weight in a register counts
+LARGE, IN_REGISTERS = 600_000, 0.25
+#: the work of a step, as a multiple of what it needs, that all lanes may do together
+REPEATED = 4.0
+
+
+def choose(loop: Loop, chip: Chip, rows: int = ROWS, alone: bool = True) -> Plan:
+    """Lay a loop over the chip, with at most so many lanes for a block.
+
+    A thread has a lane for itself where a step is short, unless not even `alone`.
+    """
+    works = list(work_of(loop.body.jaxpr))
+    axes = without_repeats(works, [], merged(lane_axes(loop), loop), REPEATED)
+    # the axis that lies innermost in most values is the one neighbours differ in
+    axes = sorted(axes, key=lambda axis: _innermost(axis, loop))
+    if alone and _is_short(loop, works, axes, chip):
+        return _thread_plan(loop, axes, chip)
+    return _block_plan(loop, works, axes, chip, rows)
+
+
+def _lanes(axes: list[Merged]) -> int:
+    return prod(axis.size for axis in axes)
+
+
+def _is_short(loop: Loop, works: list[Work], axes: list[Merged], chip: Chip) -> bool:
+    """Whether a step of a lane is little enough for one thread."""
+    many = _lanes(axes) >= 128 * chip.cores
+    most = ALONE_OF_MANY if many else ALONE
+    return _operations(works, axes) <= most and _widest(loop, axes) <= WIDEST
+
+
+def _operations(works: list[Work], axes: list[Merged]) -> float:
+    """Operations of one lane in one step."""
+    total = 0.0
+    for work in works:
+        held = [*work.eqn.outvars, *work.eqn.invars]
+        lanes = prod(a.size for a in axes if any(a.holds(v) for v in held))
+        total += work.operations / lanes
+    return total
+
+
+def _widest(loop: Loop, axes: list[Merged]) -> int:
+    """Numbers of one lane in the widest value, but for those changed in place."""
+    values = [
+        v
+        for eqn in equations(loop.body.jaxpr)
+        if not eqn.primitive.name.startswith(("dynamic_update_slice", "scatter"))
+        for v in eqn.outvars
+    ]
+    sizes = (
+        prod(v.aval.shape) // prod(a.size for a in axes if a.holds(v)) for v in values
+    )
+    return max(sizes, default=1)
+
+
+def _thread_plan(loop: Loop, axes: list[Merged], chip: Chip) -> Plan:
+    lanes: list[Lane] = []
+    lane_of: dict[Var, dict[int, Lane]] = {}
+    for axis in axes:
+        assign(lane_of, lanes, axis, Lane(axis.size, 1, False))
+    threads = _rounded(_lanes(axes) // chip.cores, WARP)
+    grid = Grid(max(WARP, min(MOST, threads)), together=False)
+    return finished(loop, lanes, lane_of, 1, False, grid)
+
+
+def _block_plan(
+    loop: Loop, works: list[Work], axes: list[Merged], chip: Chip, most: int
+) -> Plan:
+    products = _steady_products(loop)
+    weights = sum(products.values())
+    team = _team(weights, chip)
+    largest = max((w.operations for w in works), default=0.0) / _lanes(axes)
+    blocks = _blocks(weights, _lanes(axes), largest, chip)
+    room = blocks * chip.cores // team
+    if team > 1:  # its blocks must lie side by side on the chip, which wastes some
+        room = max(1, int(room * SIDE_BY_SIDE))
+    rows = min(most, -(-_lanes(axes) // room))
+    lanes: list[Lane] = []
+    lane_of: dict[Var, dict[int, Lane]] = {}
+    for k, axis in enumerate(axes):
+        extent = rows if k == len(axes) - 1 and len(axis.parts) == 1 else 1
+        assign(lane_of, lanes, axis, Lane(axis.size, min(extent, axis.size), False))
+    per_tile = [w.operations / _lanes(axes) * rows for w in works]
+    total = sum(
+        n * (IN_REGISTERS if id(w.eqn) in products else 1)
+        for n, w in zip(per_tile, works, strict=True)
+    )
+    if total / team > LARGE:
+        raise LeaveToXla(
+            f"each step has {total / team / 1e6:.1f} million operations for a block of "
+            "GPU threads, which XLA's own kernels spread better"
+        )
+    threads = _threads(weights // team, rows * largest, BESIDE[blocks])
+    unit = unit_of(loop, team, lambda v, i: i in lane_of.get(v, {}))
+    grid = Grid(threads, together=True, team=team, unit=unit)
+    return finished(loop, lanes, lane_of, 1, False, grid)
+
+
+def _team(weights: int, chip: Chip) -> int:
+    """Blocks that it takes to keep the weights."""
+    most = max(n * each for n, each in SIZES.items())
+    sizes = (2, 4, 8) if chip.capability >= CLUSTERS else ()
+    if weights <= most * SPILLED or not sizes:
+        return 1
+    return next((n for n in sizes if weights <= n * most), sizes[-1])
+
+
+def _blocks(weights: int, lanes: int, largest: float, chip: Chip) -> int:
+    """Blocks of a multiprocessor, which hide each other's latencies.
+
+    Each of them keeps the weights, and has lanes of its own, of whose steps the
+    largest operation should be work for all of its threads.
+    """
+    each = -(-lanes // (4 * chip.cores))
+    enough = lanes >= 4 * chip.cores and each * largest >= BESIDE[4] * EACH
+    if 0 < weights <= LIGHTER and enough:
+        return 4
+    return 2 if weights <= LIGHT else 1
+
+
+def _threads(weights: int, largest: float, most: int = 256) -> int:
+    """Threads of a block: enough to keep the weights, and for the largest operation."""
+    enough = [n for n, each in SIZES.items() if n * each >= weights]
+    wanted = min(most, max(WARP, power_below(int(largest / EACH))))
+    if not enough:  # the rest goes to shared memory
+        return 512
+    return max(enough[0], wanted)
+
+
+def _steady_products(loop: Loop) -> dict[int, int]:
+    """The products with an operand that is the same in every step, and its size."""
+    jaxpr: Any = loop.body.jaxpr
+    steady: set[Any] = set(jaxpr.invars[: loop.num_consts])
+    for eqn in jaxpr.eqns:
+        inputs = [v for v in eqn.invars if isinstance(v, Var)]
+        if inputs and steady.issuperset(inputs):
+            steady.update(eqn.outvars)
+    sizes = {
+        id(eqn): sum(
+            prod(v.aval.shape)
+            for v in eqn.invars
+            if not isinstance(v, Literal) and v in steady
+        )
+        for eqn in jaxpr.eqns
+        if eqn.primitive.name == "dot_general"
+    }
+    return {eqn: size for eqn, size in sizes.items() if size}
+
+
+def _innermost(axis: Any, loop: Loop) -> int:
+    """How many numbers of the xs and ys lie along an axis as their last dimension."""
+    jaxpr = loop.body.jaxpr
+    return sum(
+        prod(v.aval.shape)
+        for v in [*jaxpr.invars, *jaxpr.outvars]
+        if axis.holds(v) and axis.parts[-1][v][0] == len(v.aval.shape) - 1
+    )
+
+
+def _rounded(n: int, unit: int) -> int:
+    return -(-n // unit) * unit

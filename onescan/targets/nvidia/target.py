@@ -1,0 +1,76 @@
+"""NVIDIA GPUs as a target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+from onescan.loop import Loop
+from onescan.passes import PARALLEL_PASSES, WIDE_PASSES
+from onescan.plan.layout import buffer_layouts
+from onescan.plan.plan import Plan
+from onescan.targets.base import Lower, Target
+from onescan.targets.nvidia import launch
+from onescan.targets.nvidia.build import build
+from onescan.targets.nvidia.launch import Kernel
+from onescan.targets.nvidia.machine import Chip
+from onescan.targets.nvidia.plan import choose
+from onescan.targets.nvidia.ptx import ptx
+from onescan.targets.nvidia.unrolling import unrolled_steps
+
+
+@dataclass(frozen=True)
+class Nvidia(Target):
+    """A GPU of a compute capability, with so many multiprocessors."""
+
+    machine: Chip
+    platform = "cuda"
+    label = "NVIDIA GPU"
+    passes = WIDE_PASSES
+    parallel_passes = PARALLEL_PASSES
+
+    @property
+    def device(self) -> str:
+        major, minor = divmod(self.machine.capability, 10)
+        cores = f"{self.machine.cores} multiprocessors"
+        return f"compute capability {major}.{minor}, {cores}"
+
+    @property
+    def filled_by_lanes(self) -> str:
+        return "the threads of a GPU"
+
+    def plan(self, loop: Loop) -> Plan:
+        return choose(loop, self.machine)
+
+    def smaller(self, plan: Plan) -> Plan | None:
+        """A block for a lane that no thread holds; a block with fewer lanes."""
+        assert plan.grid is not None
+        rows = prod(lane.extent for lane in plan.lanes)
+        if plan.grid.together and rows == 1:
+            return None
+        most = {"rows": rows * 3 // 4} if plan.grid.together else {}
+        return choose(plan.loop, self.machine, alone=False, **most)
+
+    def build(self, plan: Plan) -> Kernel:
+        assert plan.grid is not None
+        per_block = 1 if plan.grid.together else plan.grid.threads
+        module, shared = build(plan, self.machine.shared)
+        return Kernel(
+            module=module,
+            capability=self.machine.capability,
+            blocks=-(-plan.tiles // per_block),
+            threads=plan.grid.threads,
+            team=plan.grid.team,
+            shared=shared,
+        )
+
+    def lower(self, plan: Plan, kernel: Kernel) -> Lower:
+        return launch.lowering(kernel, *buffer_layouts(plan))
+
+    def stages(self, kernel: Kernel) -> Iterator[tuple[str, str]]:
+        yield "llvm", str(kernel.module)
+        yield "ptx", ptx(str(kernel.module), kernel.capability)
+
+    def unrolled(self, loop: Loop) -> int:
+        return unrolled_steps(loop)

@@ -1,0 +1,38 @@
+"""How many steps of a loop XLA should run at a time, where it runs the loop on a GPU.
+
+XLA launches several kernels a step, about two microseconds each however little they
+compute.  With a body written out for several steps it launches fewer: the counter and
+the test are done once for all of these, and what ends one step becomes one kernel with
+what begins the next.  `jax.lax.scan` writes a body out by its `unroll`, which changes
+no result but by rounding.
+
+It also takes longer to compile.  So it is done for small bodies, of which the launches
+are the larger part, and where the user asked for nothing else.
+"""
+
+from __future__ import annotations
+
+from onescan.loop import Loop
+from onescan.plan.work import equations, work_of
+from onescan.primitives import CONTROL
+
+#: steps at a time; on an H200, eight steps of a GRU or an LSTM, or of their gradients,
+#: take half to two thirds of the time that they take one by one
+MOST = 8
+#: equations of all these steps
+EQUATIONS = 176
+#: multiply-adds of a step next to which its launches are nothing
+LARGE = 1_000_000_000
+
+
+def unrolled_steps(loop: Loop) -> int:
+    """The steps to run at a time: 1, or the user's own choice, where that is best."""
+    found = list(equations(loop.body.jaxpr))
+    if loop.unroll != 1 or any(eqn.primitive.name in CONTROL for eqn in found):
+        return loop.unroll
+    if sum(work.operations for work in work_of(loop.body.jaxpr)) >= LARGE:
+        return 1
+    # steps that are left over at the end are written out too
+    sizes = ((n, n + loop.length % n) for n in range(min(MOST, loop.length), 1, -1))
+    fitting = (n for n, bodies in sizes if bodies * len(found) <= EQUATIONS)
+    return next(fitting, 1)

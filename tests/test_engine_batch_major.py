@@ -1,0 +1,192 @@
+"""Loops under `jax.vmap`, whose xs and ys lie lane by lane outside of the kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from compare import assert_same
+from engines import kernels_alone
+from jax import lax
+from kernels import by_kernel, by_xla, inputs_of, loop_in, plan_of
+
+import onescan
+from onescan.emit.staged import STEPS
+from onescan.plan.plan import Plan
+from onescan.targets.cpu.target import Cpu
+
+F = np.float32
+
+
+@pytest.fixture
+def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
+    """The plans of the loops that a test lowers."""
+    found: list[Plan] = []
+    build = Cpu.build
+    note = lambda target, plan: (found.append(plan), build(target, plan))[1]
+    monkeypatch.setattr(Cpu, "build", note)
+    jax.clear_caches()
+    return found
+
+
+def filtered(c: Any, xs: Any, scan: Any = onescan.scan) -> Any:
+    step = lambda c, x: (0.5 * c + x, jnp.stack([c, x, c * x]))
+    return scan(step, c, xs)
+
+
+def data(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).normal(size=shape).astype(F)
+
+
+def moves_nothing(program: Any) -> bool:
+    return "transpose(" not in program.as_text()
+
+
+# what is known of a batch
+
+
+def test_nothing_is_moved_around_a_batched_loop(plans: list[Plan]) -> None:
+    args = data(20), data(20, 50)
+    program = jax.jit(jax.vmap(filtered)).lower(*args).compile()
+    assert plans[-1].batch_major == [1, 3]
+    assert moves_nothing(program)
+    stock = jax.vmap(lambda *a: filtered(*a, scan=lax.scan))
+    assert_same(program(*args), stock(*args))
+
+
+def test_a_batch_of_batches(plans: list[Plan]) -> None:
+    args = data(3, 20), data(3, 20, 50)
+    program = jax.jit(jax.vmap(jax.vmap(filtered))).lower(*args).compile()
+    assert plans[-1].loop.added_axes == 2
+    assert moves_nothing(program)
+    stock = jax.vmap(jax.vmap(lambda *a: filtered(*a, scan=lax.scan)))
+    assert_same(program(*args), stock(*args))
+
+
+def test_time_stays_in_front_where_it_is(plans: list[Plan]) -> None:
+    args = data(20), data(50, 20)
+    f = jax.vmap(filtered, in_axes=(0, 1), out_axes=(0, 1))
+    program = jax.jit(f).lower(*args).compile()
+    assert plans[-1].batch_major == []
+    assert moves_nothing(program)
+
+
+UNKNOWN: dict[str, Callable[..., Any]] = {
+    "no batch": filtered,
+    "batched as a whole": jax.vmap(jax.jit(filtered)),
+    "gradient of a batch": jax.grad(lambda c, x: jax.vmap(filtered)(c, x)[1].sum()),
+    "batch of gradients": jax.vmap(jax.grad(lambda c, x: filtered(c, x)[1].sum())),
+    "values too": jax.value_and_grad(lambda c, x: jax.vmap(filtered)(c, x)[1].sum()),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_time_stays_in_front_where_nothing_is_known(
+    name: str, plans: list[Plan]
+) -> None:
+    jax.jit(UNKNOWN[name]).lower(
+        data(20), data(20, 50) if name != "no batch" else data(50, 20)
+    )
+    assert plans
+    assert all(plan.batch_major == [] for plan in plans)
+
+
+def test_time_stays_in_front_without_jit(plans: list[Plan]) -> None:
+    jax.vmap(filtered)(data(20), data(20, 50))
+    assert [plan.batch_major for plan in plans] == [[]]
+
+
+def test_what_is_large_is_left_to_xla(plans: list[Plan]) -> None:
+    """A lane with many numbers has cache lines of its own."""
+    step = lambda c, x: (jnp.sin(c) + x, c)
+    f = jax.vmap(lambda c, x: onescan.scan(step, c, x))
+    jax.jit(f).lower(data(64, 40), data(64, 9, 40))
+    assert plans[-1].batch_major == []
+
+
+def test_random_keys() -> None:
+    def walk(scan: Any) -> Any:
+        def one(keys: Any) -> Any:
+            step = lambda c, key: (c + jax.random.normal(key), key)
+            return scan(step, jnp.float32(0), keys)
+
+        keys = jax.random.split(jax.random.key(0), (20, 33))
+        last, seen = jax.jit(jax.vmap(one))(keys)
+        return last, jax.random.key_data(seen)
+
+    assert_same(walk(onescan.scan), walk(lax.scan))
+
+
+# the kernel
+
+
+def several(dtype: Any) -> Any:
+    """A number, a few numbers and a matrix; what goes in comes out, too."""
+
+    def step(c: Any, x: Any) -> Any:
+        one, few, matrix = x
+        total = (c + one).astype(dtype)
+        ys = total, few, c, jnp.stack([few[::-1], few * one]), matrix.T + total
+        return total, ys
+
+    return step
+
+
+def batched(step: Any, reverse: bool = False) -> Callable[..., Any]:
+    return jax.vmap(lambda c, xs: lax.scan(step, c, xs, reverse=reverse))
+
+
+def apart(f: Callable[..., Any], *args: Any) -> tuple[Plan, list[np.ndarray]]:
+    loop = loop_in(f, *args).replace(added_axes=1)
+    return plan_of(loop), inputs_of(loop)
+
+
+def args_of(lanes: int, steps: int, dtype: Any) -> tuple[Any, ...]:
+    shapes = (lanes, steps), (lanes, steps, 3), (lanes, steps, 2, 2)
+    return np.zeros(lanes, dtype), tuple(np.zeros(s, dtype) for s in shapes)
+
+
+@pytest.mark.parametrize("dtype", [F, np.int8, np.float16, np.float64, np.int64])
+@pytest.mark.parametrize("steps", [1, STEPS - 1, STEPS, 2 * STEPS + 5])
+def test_no_access_leaves_its_buffer(dtype: Any, steps: int) -> None:
+    with kernels_alone(), jax.enable_x64(True):
+        for lanes in (4, 9, 16, 33, 100):
+            f = batched(several(dtype), reverse=lanes % 2 == 0)
+            plan, inputs = apart(f, *args_of(lanes, steps, dtype))
+            assert len(plan.batch_major) >= 7
+            expected = by_xla(plan.loop, inputs)
+            for side in ("end", "start"):
+                assert_same(by_kernel(plan, inputs, side), expected)
+
+
+def test_flags() -> None:
+    step = lambda c, x: (c ^ x, ~x | c)
+    with kernels_alone():
+        plan, inputs = apart(
+            batched(step), np.zeros(40, bool), np.zeros((40, 37), bool)
+        )
+        assert plan.batch_major
+        assert_same(by_kernel(plan, inputs), by_xla(plan.loop, inputs))
+
+
+def test_tiles_are_independent() -> None:
+    with kernels_alone():
+        plan, inputs = apart(batched(several(F)), *args_of(200, 21, F))
+        assert plan.tiles > 2
+        together = by_kernel(plan, inputs)
+        for a, b in zip(
+            together, by_kernel(plan, inputs, one_by_one=True), strict=True
+        ):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_a_wrong_place_is_seen() -> None:
+    with kernels_alone():
+        plan, inputs = apart(batched(several(F)), *args_of(20, 21, F))
+        wrong = [np.roll(x, 1, 0) for x in by_xla(plan.loop, inputs)]
+        with pytest.raises(AssertionError, match="Not equal to tolerance"):
+            assert_same(by_kernel(plan, inputs), wrong)
