@@ -10,8 +10,8 @@ import pytest
 from engines import edge_values
 from llvmlite import ir
 
+from onescan.emit.math.features import GPU, allow
 from onescan.emit.math.remainder import remainder
-from onescan.emit.math.target import mark_for_gpu
 from onescan.runtime import compiler
 
 KINDS: dict[Any, Any] = {np.float32: ir.FloatType(), np.float64: ir.DoubleType()}
@@ -21,7 +21,7 @@ def over_arrays(dtype: Any) -> Any:
     """`loop(n, x, y, out)` as a function of two arrays."""
     kind, count, pointer = KINDS[dtype], ir.IntType(64), ir.PointerType()
     module = ir.Module()
-    mark_for_gpu(module)
+    allow(module, [GPU])
     signature = ir.FunctionType(ir.VoidType(), [count, pointer, pointer, pointer])
     function = ir.Function(module, signature, "loop")
     entry, head, done = (function.append_basic_block() for _ in range(3))
