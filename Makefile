@@ -2,7 +2,7 @@
 # each Python version. PYTHON=python3.12 chooses another Python than the one found.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup lint test test-matrix test-newest test-jax test-gpu fuzz soak
+.PHONY: help demo setup lint test test-all test-matrix test-newest test-jax test-gpu fuzz soak
 .PHONY: bench bench-programs bench-gpu bench-llama parity test-page pictures clean
 
 ifeq ($(PYTHON),)
@@ -43,6 +43,9 @@ lint: setup ## ruff and the type checker
 
 test: lint ## lint and the test suite
 	$(bin)/python -m pytest -n 2
+
+test-all: lint ## the suite, with the long tables whole that it samples
+	ONESCAN_TEST_ALL=1 $(bin)/python -m pytest -n 2
 
 test-matrix: ## the suite on every supported Python of this machine
 	@set -e; for python in $$(sh scripts/pythons.sh all); do \

@@ -25,6 +25,7 @@ NEWEST = jax.__version_info__ >= (0, 12)
 #: operation: (JAX version that mended it, where it was wrong, what it gave there)
 WRONG: dict[str, tuple[Version, Callable[..., Any], str]] = {
     "digamma": ((0, 11), lambda x: x == 0, "NaN at its pole at zero, not -inf"),
+    "lgamma": ((0, 11), is_subnormal, "inf, though it does not flush them elsewhere"),
     "to_bool": (
         (0, 11),
         lambda x: is_subnormal(x) & (x.dtype == jnp.bfloat16),

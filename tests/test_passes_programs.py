@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import lax
 from passing import assert_same, loop_of, splits_of, stock_run
+from sampling import WHOLE
 
 import onescan
 from onescan import pipeline, surround
@@ -350,7 +351,7 @@ EACH = {
 
 
 @pytest.mark.parametrize("name", EACH)
-@settings(max_examples=6)
+@settings(max_examples=6 if WHOLE else 3)
 @given(choices=st.lists(CHOICE, min_size=1, max_size=6), reverse=st.booleans())
 def test_passes_keep_the_meaning_of_random_loops(name, choices, reverse):
     with pytest.MonkeyPatch.context() as patch, jax.enable_x64(True):

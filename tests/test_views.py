@@ -26,8 +26,10 @@ def advantages(scan, rewards, values, reverse=True):
     return scan(step, jnp.zeros(rewards.shape[1:]), xs, reverse=reverse)
 
 
-@pytest.mark.parametrize("shape", [(), (1,), (3,), (64,), (5, 3), (2, 17)])
-@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "reverse"),
+    [((), True), ((1,), False), ((3,), True), ((64,), True), ((2, 17), False)],
+)
 def test_shifted_windows(shape, reverse):
     def program(scan, *args):
         return advantages(scan, *args, reverse=reverse)
@@ -37,8 +39,9 @@ def test_shifted_windows(shape, reverse):
     assert notes == ["read 2 xs in place, as parts of other arrays"]
 
 
-@pytest.mark.parametrize("shape", [(), (3,), (64,), (2, 17)])
-@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "reverse"), [((), False), ((3,), True), ((64,), False), ((2, 17), True)]
+)
 def test_a_window_that_is_filled_up(shape, reverse):
     """The next values as users write them: all but the first, and one for the end."""
 
