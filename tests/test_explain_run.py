@@ -1,5 +1,6 @@
 """How a loop runs, as `explain` tells it: decisions, places, memory, advice."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -14,7 +15,11 @@ from onescan.explain import explain_loop
 from onescan.explain.advice import advice_for
 from onescan.explain.decide import Decision, decide
 from onescan.explain.memory import memory_of
+from onescan.explain.notes import Note
+from onescan.explain.run import OnPlatform
 from onescan.explain.words import size
+from onescan.speed import Speed
+from onescan.tune.choose import Choice
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from examples.llama.config import CONFIGS
@@ -107,12 +112,75 @@ def test_notes_name_the_users_lines(told):
     assert (
         f"`x @ w` (test_explain_run.py:{line}) needs no carry, so is computed for all "
         "100 steps at once, before the loop. "
-        f"This is {share:.0%} of a step's work."
-    ) in notes
+        f"This is {share:.0%} of a step's work; it "
+    ) in [note.split("saves")[0].split("is worth")[0] for note in notes]
     assert any("is the same in every step, so computed once" in note for note in notes)
     assert any("feeds only y, so is computed for all 100" in note for note in notes)
     adds = [str(note) for note in told["collects"].run.platforms[0].notes]
     assert any("only added up over the steps" in note for note in adds), adds
+
+
+def test_what_was_done_has_a_worth_in_time():
+    """Of a product with many rows the memory is read once, so moving it pays."""
+    w, u = jnp.ones((256, 256)), jnp.ones((256, 256))
+
+    def step(h, x):
+        return jnp.tanh(x @ w + h @ u), h
+
+    h, xs = spec((4, 256), f32), spec((100, 4, 256), f32)
+    cpu, gpu = onescan.explain(step, h, xs).run.platforms
+    (note,) = [note for note in cpu.notes if note.name == "hoist"]
+    speed = cpu.decision.speed
+    assert 0 < note.saved < speed.xla
+    assert str(note).endswith(" a step.")
+    assert "; it saves about " in str(note)
+    assert all(note.saved is None for note in gpu.notes)  # no costs are known there
+
+
+def test_a_worth_may_be_none():
+    assert str(Note("hoist", "It is so.", 0.5, True, -1e-6)) == (
+        "It is so. This is 50% of a step's work; it is worth little time."
+    )
+    assert str(Note("derive", "It is so.", saved=2e-6)) == (
+        "It is so. It saves about 2 us a step."
+    )
+    assert str(Note("simplify", "It is so.")) == "It is so."
+
+
+def test_seconds_of_a_step_by_both_engines(told):
+    cpu, gpu = told["recurrent"].run.platforms
+    speed = cpu.decision.speed
+    with switches.using(engine="auto", tune=False):
+        outcome = pipeline.compile_loop(told["recurrent"].loop, "cpu")
+    if not speed.measured:
+        assert speed == outcome.speed
+    assert re.fullmatch(
+        r"A step of what is left of the loop takes (about )?\S+ \wss?, 100 steps "
+        r"(about )?\S+ \wss?; by XLA a step would take (about )?\S+ \wss? "
+        r"\((predicted, to a factor of two or so|measured on this machine)\)\.",
+        cpu.speed,
+    ), cpu.speed
+    assert gpu.speed is None
+    assert cpu.to_dict()["seconds_per_step"]["native"] == speed.native
+    assert cpu.speed in re.sub(r"\s+", " ", str(told["recurrent"]))
+    assert cpu.speed in told["recurrent"]._repr_html_()
+    left = told["large"].run.platforms[0]
+    assert left.decision.speed.native is None
+    assert left.speed.startswith("A step of the loop takes about ")
+    assert "would take" not in left.speed
+
+
+def test_a_loop_that_xla_runs_faster(monkeypatch, told):
+    slow = Choice(False, Speed(native=3e-6, xla=1e-6, measured=True))
+    monkeypatch.setattr(pipeline, "choice_of", lambda *args, **given: slow)
+    decision = decide(told["lanes"].loop, "cpu")
+    assert decision.reason == (
+        "XLA is faster, measured on this machine (3 us, XLA 1 us)"
+    )
+    assert OnPlatform(decision).speed == (
+        "A step of the loop takes 1 us, 100 steps 100 us; as a kernel of ours a step "
+        "would take 3 us (measured on this machine)."
+    )
 
 
 def test_lines_are_marked_where_they_run(told):

@@ -35,7 +35,7 @@ class Decision:
     kernel: Any = None
     reason: str | None = None  # why XLA keeps it
     together: int = 1  # steps that XLA runs at a time
-    speed: Speed | None = None  # of a step, by both engines, as predicted
+    speed: Speed | None = None  # of a step of what is left of the loop, by each engine
 
     @property
     def engine(self) -> str:
@@ -67,13 +67,16 @@ def _decided(loop: Loop, platform: str) -> Decision:
     from onescan import pipeline  # which needs llvmlite
 
     target = meant(platform)
-    settings = replace(switches.current(), tune=False)
+    settings = replace(switches.current(), trials=False)
     found = pipeline.decide(loop, target, settings)
     whole = None if found.passed is None else found.passed.whole
     together = 1
     if found.reason is not None and whole and found.unroll > whole.core.unroll:
         together = found.unroll
     first = found.kernels[0] if found.kernels else None
+    speed = None if found.choice is None else found.choice.speed
+    if speed is None and found.reason is not None:
+        speed = target.by_xla(whole.core if whole else found.loop)
     return Decision(
         platform,
         found.loop,
@@ -82,7 +85,7 @@ def _decided(loop: Loop, platform: str) -> Decision:
         kernel=None if first is None else first.kernel,
         reason=found.reason,
         together=together,
-        speed=None if found.choice is None else found.choice.speed,
+        speed=speed,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -14,11 +14,12 @@ from onescan.explain.measure import Times
 from onescan.explain.memory import Memory, memory_of
 from onescan.explain.notes import Note, notes_of
 from onescan.explain.places import PLACES, Place, Placed, placed
-from onescan.explain.words import plural
+from onescan.explain.words import duration, plural
 from onescan.loop import Loop, nbytes
 from onescan.plan.lanes import lane_axes
 from onescan.plan.plan import Plan
 from onescan.plan.work import work_of
+from onescan.speed import Speed
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,11 @@ class OnPlatform:
         plan = self.decision.plan
         return None if plan is None else laid_out(plan, self.decision.kernel)
 
+    @property
+    def speed(self) -> str | None:
+        """How long a step takes, in a sentence."""
+        return None if self.decision.speed is None else speed_text(self.decision)
+
     @cached_property
     def notes(self) -> list[Note]:
         return notes_of(self.decision)
@@ -109,6 +115,7 @@ class OnPlatform:
             "device": self.device,
             "why": self.verdict,
             "layout": self.layout,
+            "seconds_per_step": _seconds(self.decision.speed),
             "notes": list(map(str, self.notes)),
             "shares": dict(self.shares),
         }
@@ -170,6 +177,36 @@ class Run:
             "faster": self.advice,
             "seconds_per_step": dict(self.times.by_way) if self.times else None,
         }
+
+
+def speed_text(decision: Decision) -> str:
+    """Predicted or measured seconds of a step, by each engine that could run it.
+
+    A prediction is good to a factor of two or so, and is told as such.
+    """
+    speed, length = decision.speed, decision.loop.length
+    assert speed is not None
+    about = "" if speed.measured else "about "
+    how = (
+        "measured on this machine"
+        if speed.measured
+        else "predicted, to a factor of two or so"
+    )
+    own = speed.native if decision.engine == "native" else speed.xla
+    other = speed.xla if decision.engine == "native" else speed.native
+    loop = "what is left of the loop" if decision.splits else "the loop"
+    parts = []
+    if own is not None:
+        whole = f", {plural(length, 'step')} {about}{duration(own * length)}"
+        parts.append(f"A step of {loop} takes {about}{duration(own)}{whole}")
+    if other is not None:
+        name = "by XLA" if decision.engine == "native" else "as a kernel of ours"
+        parts.append(f"{name} a step would take {about}{duration(other)}")
+    return f"{'; '.join(parts)} ({how})."
+
+
+def _seconds(speed: Speed | None) -> dict[str, Any] | None:
+    return None if speed is None else asdict(speed)
 
 
 def laid_out(plan: Plan, kernel: Any) -> str:

@@ -104,6 +104,8 @@ def _platform(p: OnPlatform) -> Text:
     text = Text.assemble((p.engine, colour), f" ({p.device}): {p.verdict}")
     if p.layout:
         text.append(f"\n{p.layout[:1].upper()}{p.layout[1:]}.")
+    if p.speed:
+        text.append(f"\n{p.speed}")
     return text
 
 

@@ -16,8 +16,10 @@ from typing import Any
 from onescan.loop import Equation, LeaveToXla, Loop
 from onescan.passes.split import Pass
 from onescan.plan.plan import Plan
+from onescan.speed import Speed
 from onescan.switches import Settings
 from onescan.tune.choose import Choice
+from onescan.tune.costs import Costs
 
 #: puts a call into a program: ``(ctx, *operands) -> results``
 Lower = Callable[..., Sequence[Any]]
@@ -87,6 +89,15 @@ class Target(ABC):
 
     def choice(self, plan: Plan, kernel: Any, settings: Settings) -> Choice | None:
         """Which engine should run a loop, where that is predicted or measured."""
+        return None
+
+    @property
+    def costs(self) -> Costs | None:
+        """What instructions cost on the device, where that is known."""
+        return None
+
+    def by_xla(self, loop: Loop) -> Speed | None:
+        """How long a step of a loop takes that XLA keeps, where that is predicted."""
         return None
 
     def notes(self, plan: Plan) -> list[str]:

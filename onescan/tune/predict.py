@@ -26,7 +26,7 @@ MOVES = ("insertelement", "extractelement")
 
 def predicted(loop: Loop, profile: Profile, cores: int, costs: Costs) -> Speed:
     """What each engine will take on a CPU."""
-    return Speed(_native(loop, profile, cores, costs), _xla(loop, cores, costs))
+    return Speed(_native(loop, profile, cores, costs), by_xla(loop, cores, costs))
 
 
 def _native(loop: Loop, profile: Profile, cores: int, costs: Costs) -> float:
@@ -60,7 +60,8 @@ def _cost(what: Instruction, costs: Costs) -> float:
     return costs.operation * registers
 
 
-def _xla(loop: Loop, cores: int, costs: Costs) -> float:
+def by_xla(loop: Loop, cores: int, costs: Costs) -> float:
+    """Seconds of one step of a loop that XLA runs."""
     operations = equations = 0.0
     for work in work_of(loop.body.jaxpr):
         operations += work.operations

@@ -33,6 +33,8 @@ def _platform(p: OnPlatform) -> Html:
     ]
     if p.layout:
         parts.append(tag("p", f"{p.layout[:1].upper()}{p.layout[1:]}."))
+    if p.speed:
+        parts.append(tag("p", p.speed))
     parts.append(_bar(p))
     if p.notes:
         parts.append(tag("h4", "What was done to your lines"))

@@ -36,9 +36,9 @@ from onescan.targets.cpu.transposes import Orders, transposing
 from onescan.tune import store
 from onescan.tune.choose import Choice
 from onescan.tune.choose import choose as choose_engine
-from onescan.tune.costs import costs_of
+from onescan.tune.costs import Costs, costs_of
 from onescan.tune.measure import measured
-from onescan.tune.predict import predicted
+from onescan.tune.predict import by_xla, predicted
 
 #: multiply-adds of one product in one step from which XLA's library is as good
 LARGE_PRODUCT = 30_000_000
@@ -113,15 +113,21 @@ class Cpu(Target):
     def require_short(self, plan: Plan, kernel: Kernel) -> None:
         require_short(plan.loop, kernel.module)
 
+    @property
+    def costs(self) -> Costs:
+        return costs_of(self.machine.vector_bytes * 8, compiler.triple())
+
+    def by_xla(self, loop: Loop) -> Speed:
+        return Speed(xla=by_xla(loop, self.machine.cores, self.costs))
+
     def choice(self, plan: Plan, kernel: Kernel, settings: Settings) -> Choice | None:
         if kernel.profile is None:
             return None
         loop, machine = plan.loop, self.machine
-        costs = costs_of(machine.vector_bytes * 8, compiler.triple())
-        times = predicted(loop, kernel.profile, machine.cores, costs)
+        times = predicted(loop, kernel.profile, machine.cores, self.costs)
         name = lambda: store.key_of(name_of(kernel), machine, *compat.versions())
         may_measure = settings.tune and settings.engine == "auto" and not settings.check
-        trial = lambda: self._trial(loop, times)
+        trial = (lambda: self._trial(loop, times)) if settings.trials else None
         return choose_engine(loop, times, may_measure, name, trial)
 
     def _trial(self, loop: Loop, expected: Speed) -> Speed:
