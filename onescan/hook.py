@@ -19,7 +19,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from onescan import compat, reporting, switches
+from onescan import compat, kept, reporting, switches
 from onescan.absorb import absorbed
 from onescan.check import lower_both
 from onescan.errors import EngineError, EngineWarning
@@ -85,6 +85,8 @@ def _lower_scan(ctx: Any, *args: Any, **params: Any) -> Sequence[Any]:
         outcome = Failed(reason, error=error)
     seconds = time.perf_counter() - start
     first = not inner and reporting.record(loop, outcome, seconds)
+    if kept.is_active() and not inner:
+        kept.keep(ctx, loop, reporting.row_of(loop, outcome), args)
     if results is not None:
         return results
 

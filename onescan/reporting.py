@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
-from onescan import compat, report_table
+from onescan import compat, kept, report_table
 from onescan.advice import advice
 from onescan.errors import ScanValueError
 from onescan.loop import Loop, nbytes
@@ -58,7 +58,10 @@ class Row:
         return advice(self.reason) if self.reason else None
 
     def explain(self) -> Explanation:
-        """Its shapes, how it runs and its source, as `onescan.explain` shows them."""
+        """Its shapes, how it runs and its source, as `onescan.explain` shows them.
+
+        With its values, where these were kept: under ``onescan explain script.py``.
+        """
         from onescan.explain import explain_loop  # which stands above this file
 
         loop = loop_of(self)
@@ -68,7 +71,7 @@ class Row:
                 f"explained: only the last {EXPLAINED} loops are kept until "
                 "clear_report(). Call onescan.explain with its function and arguments."
             )
-        return explain_loop(loop)
+        return explain_loop(loop, kept.values_of(_identity(self)))
 
 
 @dataclass(frozen=True)
@@ -123,20 +126,7 @@ _lock = threading.Lock()
 def record(loop: Loop, outcome: Native | Left, seconds: float) -> bool:
     """Add one lowered loop; whether it is the first of its kind."""
     global _forgotten
-    left = isinstance(outcome, Left)
-    row = Row(
-        source=loop.source,
-        name=loop.name,
-        length=_plain(loop.length),
-        carry_bytes=_bytes(loop.carry_avals),
-        xs_bytes=_bytes(loop.x_avals, loop.length),
-        ys_bytes=_bytes(loop.y_avals, loop.length),
-        engine="xla" if left else "native",
-        reason=outcome.reason if left else None,
-        passes=outcome.passes,
-        notes=outcome.notes,
-    )
-    speed = outcome.speed
+    row, speed = row_of(loop, outcome), outcome.speed
     with _lock:
         _loops.pop(row, None)
         _loops[row] = loop
@@ -154,6 +144,23 @@ def record(loop: Loop, outcome: Native | Left, seconds: float) -> bool:
             _forgotten += 1
         _rows[row] = replace(row, seconds=seconds, speed=speed)
         return True
+
+
+def row_of(loop: Loop, outcome: Native | Left) -> Row:
+    """What identifies a loop in the report."""
+    left = isinstance(outcome, Left)
+    return Row(
+        source=loop.source,
+        name=loop.name,
+        length=_plain(loop.length),
+        carry_bytes=_bytes(loop.carry_avals),
+        xs_bytes=_bytes(loop.x_avals, loop.length),
+        ys_bytes=_bytes(loop.y_avals, loop.length),
+        engine="xla" if left else "native",
+        reason=outcome.reason if left else None,
+        passes=outcome.passes,
+        notes=outcome.notes,
+    )
 
 
 def report() -> Report:

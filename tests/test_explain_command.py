@@ -1,5 +1,6 @@
 """`onescan explain` on the command line."""
 
+import os
 import subprocess
 import sys
 
@@ -78,6 +79,54 @@ def test_every_loop_of_a_program(folder):
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.stdout.endswith("decay (tank.py:5), 10 steps: loops.html\n")
     assert "level = " in (folder / "loops.html").read_text()
+
+
+COMPILED = """
+from typing import NamedTuple
+import jax, jax.numpy as jnp
+
+class State(NamedTuple):
+    w: jax.Array
+    key: jax.Array
+
+@jax.jit
+def train(state, xs):
+    def step(state, batch):
+        x, y = batch
+        key, _ = jax.random.split(state.key)
+        grad = jax.grad(lambda w: (w * x - y) ** 2)(state.w)
+        return State(state.w - 0.5 * grad, key), grad
+    return jax.lax.scan(step, state, xs)
+
+state = State(jnp.float32(0), jax.random.key(3))
+for x in (1.0, 7.0):
+    state, _ = train(state, (jnp.full(20, x), jnp.full(20, 2.0)))
+large = jax.jit(lambda xs: jax.lax.scan(lambda c, x: (c + x, None), xs[0], xs))
+large(jnp.ones((5, 2_000_000)))
+"""
+
+
+def test_the_values_of_a_compiled_programs_loops(folder):
+    (folder / "compiled.py").write_text(COMPILED)
+    command = [sys.executable, "-m", "onescan", "explain", "compiled.py"]
+    wide = os.environ | {"COLUMNS": "160"}
+    done = subprocess.run(command, capture_output=True, text=True, env=wide)
+    assert done.returncode == 0, done.stderr
+    walk, rest = done.stdout.split("carry out is the next step's", 1)
+    assert "loop 1 of 2" in walk
+    rows = [line.split() for line in walk.splitlines()]
+    first = next(row for row in rows if row[:1] == ["0"])
+    carry, x, carry_out, y = (
+        "state.w 0.0",
+        "(batch[0]=1.0, batch[1]=2.0)",
+        "2.0",
+        "-4.0",
+    )
+    assert " ".join(first[1:]) == f"{carry} {x} state.w {carry_out} {y}"
+    assert "state.key key<fry>([0, 3])" in walk
+    assert any(row[:1] == ["19"] for row in rows)
+    assert "These are the values of the loop's first call." in rest
+    assert "The values of this loop were not kept: its arguments are 48 MB" in rest
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,19 @@ from onescan.arguments import as_sequence
 from onescan.errors import ScanValueError
 from onescan.explain.decide import decide, here
 from onescan.explain.measure import Times, measured
-from onescan.explain.steps import shapes_in, shapes_of, steps_of
+from onescan.explain.steps import Step, shapes_in, shapes_of, steps_in, steps_of
 from onescan.explain.view import Explanation as Explanation
+from onescan.hook import types_of
 from onescan.loop import Loop
 from onescan.naming import function_name
 from onescan.passes.overtime import evaluate
+
+FIRST_CALL = "These are the values of the loop's first call."
+NO_VALUES = "The values of this loop were not kept"
+HOW_TO_KEEP = (
+    "`onescan explain script.py` keeps those of a program's loops; onescan.explain "
+    "computes them from a function and its arguments."
+)
 
 
 def explain(
@@ -68,16 +76,30 @@ def explain(
         )
 
 
-def explain_loop(loop: Loop) -> Explanation:
-    """The same of a loop of which the program is known, but no values."""
+def explain_loop(loop: Loop, values: Sequence[Any] | str | None = None) -> Explanation:
+    """The same of a loop of which the program is known, and perhaps what it was given.
+
+    The values are those of its first call, flat; or text that says why there are none.
+    """
+    steps: tuple[Step, ...] = ()
+    if values is not None and not isinstance(values, str):
+        with types_of(loop), switches.using(engine="xla"):
+            steps = tuple(steps_in(loop, values))
     return Explanation(
         name=loop.name,
         source=None if loop.source == "unknown" else loop.source,
         reverse=loop.reverse,
         shapes=shapes_in(loop),
-        steps=(),
+        steps=steps,
         loop=loop,
+        about_values=FIRST_CALL if steps else _why_none(values),
     )
+
+
+def _why_none(values: Any) -> str:
+    if isinstance(values, str):
+        return f"{NO_VALUES}: {values}."
+    return f"{NO_VALUES}. {HOW_TO_KEEP}"
 
 
 def _measured(loop: Loop | None, arguments: Sequence[Any] | None) -> Times:

@@ -7,7 +7,7 @@ from math import prod
 
 from onescan import compat
 from onescan.advice import advice
-from onescan.explain.decide import Decision, meant
+from onescan.explain.decide import Decision, lanes_of, meant
 from onescan.plan.work import work_of
 
 #: operations of a step from which one lane keeps a core busy
@@ -24,7 +24,7 @@ def advice_for(decision: Decision) -> list[str]:
     plan = decision.plan
     if plan is None:
         return found
-    lanes = prod(lane.size for lane in plan.lanes)
+    lanes = prod(lanes_of(plan.loop))
     work = sum(w.operations for w in work_of(decision.core.body.jaxpr))
     if lanes == 1 and work < BUSY:
         what = meant(decision.platform).filled_by_lanes

@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.rule import Rule
 
 import onescan
+from onescan import kept
 from onescan.errors import ScanError
 from onescan.explain.view import Explanation
 
@@ -159,6 +160,7 @@ def _explain_program(
     program: list[str], save: Path | None, run: Callable[[list[str]], None]
 ) -> int:
     onescan.install()
+    kept.start()
     atexit.register(_explain_all, save)  # after the program's own exit handlers
     run(program)
     return 0
@@ -166,6 +168,7 @@ def _explain_program(
 
 def _explain_all(save: Path | None) -> None:
     """Every loop of the program but JAX's own, in the order in which they came."""
+    jax.block_until_ready(jax.live_arrays())  # the program may still be running
     inside = str(Path(jax.__file__).parent) + os.sep
     rows = [r for r in onescan.report().rows if not r.source.startswith(inside)]
     console = Console()

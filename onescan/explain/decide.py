@@ -16,6 +16,7 @@ from onescan import llvm, switches
 from onescan.hook import types_of
 from onescan.loop import Loop
 from onescan.passes.split import Split
+from onescan.plan.lanes import lane_axes
 from onescan.plan.plan import Plan
 from onescan.speed import Speed
 from onescan.targets import target_of
@@ -87,6 +88,14 @@ def _decided(loop: Loop, platform: str) -> Decision:
         together=together,
         speed=speed,
     )
+
+
+def lanes_of(loop: Loop) -> list[int]:
+    """The sizes of the axes along which a loop's carry is independent of itself."""
+    first, second = loop.num_consts, loop.num_consts + loop.num_carry
+    carry: list[Any] = loop.body.jaxpr.invars[first:second]
+    held = ([(v, axis[v]) for v in carry if v in axis] for axis in lane_axes(loop))
+    return [v.aval.shape[dims[0]] for (v, dims), *_ in filter(None, held)]
 
 
 def meant(platform: str) -> Any:

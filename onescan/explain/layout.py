@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import DictKey, GetAttrKey
 
+from onescan.explain.steps import Leaves, Path
 from onescan.naming import type_name
 
 CELL = 36  # columns of a value in the table of steps, before it breaks into lines
@@ -102,13 +103,15 @@ def _container(tree: Any) -> Container | None:
         return Container("[", items, "]")
     if type(tree) is dict:
         return Container("{", items, "}", ": ")
+    if isinstance(tree, Leaves):
+        return Container("(", items, ")")
     return Container(f"{type(tree).__name__}(", items, ")")
 
 
 def _name(key: Any) -> str | None:
     if isinstance(key, DictKey):
         return repr(key.key)
-    return key.name if isinstance(key, GetAttrKey) else None
+    return key.name if isinstance(key, GetAttrKey | Path) else None
 
 
 def value_text(leaf: Any) -> str:

@@ -9,14 +9,21 @@ from typing import Any
 
 from onescan import compat, llvm
 from onescan.explain.advice import advice_for
-from onescan.explain.decide import PLATFORMS, Decision, decide, has_gpu, here, meant
+from onescan.explain.decide import (
+    PLATFORMS,
+    Decision,
+    decide,
+    has_gpu,
+    here,
+    lanes_of,
+    meant,
+)
 from onescan.explain.measure import Times
 from onescan.explain.memory import Memory, memory_of
 from onescan.explain.notes import Note, notes_of
 from onescan.explain.places import PLACES, Place, Placed, placed
 from onescan.explain.words import duration, plural
 from onescan.loop import Loop, nbytes
-from onescan.plan.lanes import lane_axes
 from onescan.plan.plan import Plan
 from onescan.plan.work import work_of
 from onescan.speed import Speed
@@ -219,14 +226,6 @@ def laid_out(plan: Plan, kernel: Any) -> str:
         lanes = "no independent lanes: the numbers of a step need each other"
     where = _on_cpu(plan) if plan.grid is None else _on_gpu(plan, kernel)
     return f"{lanes}; {where}"
-
-
-def lanes_of(loop: Loop) -> list[int]:
-    """The sizes of the axes along which a loop's carry is independent of itself."""
-    first, second = loop.num_consts, loop.num_consts + loop.num_carry
-    carry: list[Any] = loop.body.jaxpr.invars[first:second]
-    held = ([(v, axis[v]) for v in carry if v in axis] for axis in lane_axes(loop))
-    return [v.aval.shape[dims[0]] for (v, dims), *_ in filter(None, held)]
 
 
 def _on_cpu(plan: Plan) -> str:

@@ -8,12 +8,13 @@ them runs as one compiled loop, so a long loop costs no more than a short one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.extend.core import jaxpr_as_fun
 
 from onescan import compat
 from onescan.api import scan
@@ -66,26 +67,102 @@ def shapes_of(
     return Shapes(steps, carry, xs, _one(xs), _one(ys), ys)
 
 
-def shapes_in(loop: Loop) -> Shapes:
-    """The types of a loop of which only the program is known."""
+@dataclass(frozen=True)
+class Path:
+    """What the user calls a leaf, "state.w": the path of one that has no container."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Leaves:
+    """Leaves by the user's own names, in their order, without their containers."""
+
+    names: tuple[str, ...]
+    values: tuple[Any, ...]
+
+
+jax.tree_util.register_pytree_with_keys(
+    Leaves,
+    lambda self: (
+        tuple((Path(n), v) for n, v in zip(self.names, self.values, strict=True)),
+        self.names,
+    ),
+    lambda names, values: Leaves(names, tuple(values)),
+)
+
+
+@dataclass(frozen=True)
+class Named:
+    """One part of a flat body, its carry say, as a tree with the user's own names."""
+
+    avals: list[Any]
+    names: list[str] | None
+
+    def tree(self, leaves: Sequence[Any]) -> Any:
+        if len(leaves) < 2:
+            return leaves[0] if leaves else None
+        return Leaves(tuple(self.names), tuple(leaves)) if self.names else tuple(leaves)
+
+    def leaves(self, tree: Any) -> list[Any]:
+        return [tree] if len(self.avals) == 1 else jax.tree.leaves(tree)
+
+    def types(self, *length: int) -> Any:
+        return self.tree(
+            [jax.ShapeDtypeStruct((*length, *a.shape), a.dtype) for a in self.avals]
+        )
+
+
+def named_parts(loop: Loop) -> tuple[Named, Named, Named]:
+    """The carry, x and y of a loop of which only the program is known."""
     names = compat.argument_names(loop)
     first, second = loop.num_consts, loop.num_consts + loop.num_carry
-
-    def named(avals: list[Any], names: list[str] | None, *length: int) -> Any:
-        structs = [jax.ShapeDtypeStruct((*length, *a.shape), a.dtype) for a in avals]
-        if len(structs) == 1:
-            return structs[0]
-        return dict(zip(names, structs, strict=True)) if names else tuple(structs)
-
     carry, x = (names[first:second], names[second:]) if names else (None, None)
-    return Shapes(
-        length=loop.length,
-        carry=named(loop.carry_avals, carry) if loop.carry_avals else None,
-        xs=named(loop.x_avals, x, loop.length) if loop.x_avals else None,
-        x=named(loop.x_avals, x) if loop.x_avals else None,
-        y=named(loop.y_avals, None) if loop.y_avals else None,
-        ys=named(loop.y_avals, None, loop.length) if loop.y_avals else None,
+    return (
+        Named(loop.carry_avals, carry),
+        Named(loop.x_avals, x),
+        Named(loop.y_avals, None),
     )
+
+
+def shapes_in(loop: Loop) -> Shapes:
+    """The types of such a loop."""
+    carry, x, y = named_parts(loop)
+    steps = loop.length
+    return Shapes(
+        length=steps,
+        carry=carry.types(),
+        xs=x.types(steps),
+        x=x.types(),
+        y=y.types(),
+        ys=y.types(steps),
+    )
+
+
+def steps_in(loop: Loop, values: Sequence[Any]) -> Iterator[Step]:
+    """The steps of such a loop, by its flat arguments: constants, carry and xs."""
+    first, second = loop.num_consts, loop.num_consts + loop.num_carry
+    given = [_typed(v, a) for v, a in zip(values, loop.body.in_avals, strict=True)]
+    carry, x, y = named_parts(loop)
+    evaluate = jax.jit(jaxpr_as_fun(loop.body))
+
+    def body(old: Any, row: Any) -> tuple[Any, Any]:
+        results = evaluate(*given[:first], *carry.leaves(old), *x.leaves(row))
+        count = loop.num_carry
+        return carry.tree(results[:count]), y.tree(results[count:])
+
+    init, xs = carry.tree(given[first:second]), x.tree(given[second:])
+    return steps_of(body, init, xs, loop.reverse, shapes_in(loop))
+
+
+def _typed(value: Any, aval: Any) -> Any:
+    """An argument as the body wants it: keys come as the numbers they consist of."""
+    if jnp.issubdtype(aval.dtype, jax.dtypes.prng_key):
+        return jax.random.wrap_key_data(value, impl=aval.dtype._impl.name)
+    return jnp.asarray(value, aval.dtype)
 
 
 def _one(stacked: Any) -> Any:

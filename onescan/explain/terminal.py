@@ -40,6 +40,8 @@ def printed(told: Explanation) -> Iterator[RenderableType]:
     if told.steps:
         yield _steps(told)
         yield Text(RULE, "italic")
+    if told.about_values:
+        yield Text(told.about_values, "italic")
     yield _below(_pairs(told.listings()))
     if told.loop is None:
         return

@@ -48,6 +48,7 @@ class Explanation:
     steps: tuple[Step, ...]
     loop: Loop | None = None
     times: Times | None = None  # measured, where that was asked for
+    about_values: str | None = None  # which they are, or why there are none
 
     @property
     def title(self) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from onescan.explain.layout import by_path, show, value_text
-from onescan.explain.page.elements import Html, joined, tag
+from onescan.explain.page.elements import Html, joined, quoted, tag
 from onescan.naming import type_name
 
 if TYPE_CHECKING:
@@ -34,8 +34,11 @@ def walk_part(told: Explanation) -> Html:
     call = tag("code", f"carry, y = {told.name}(carry, x)")
     intro = tag("p", before, call, after)
     if not told.steps:
-        return joined(intro, tag("p", NO_VALUES, class_="quiet"), _types(told))
-    return joined(intro, _table(told), _returned(told))
+        why = quoted(told.about_values or NO_VALUES)
+        return joined(intro, tag("p", why, class_="quiet"), _types(told))
+    which = told.about_values
+    shown = [tag("p", quoted(which), class_="quiet")] if which else []
+    return joined(intro, *shown, _table(told), _returned(told))
 
 
 def _table(told: Explanation) -> Html:
