@@ -19,6 +19,7 @@ from onescan.explain.notes import Note
 from onescan.explain.run import OnPlatform
 from onescan.explain.words import size
 from onescan.speed import Speed
+from onescan.targets.cpu.target import Cpu
 from onescan.tune.choose import Choice
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -151,7 +152,8 @@ def test_seconds_of_a_step_by_both_engines(told):
     cpu, gpu = told["recurrent"].run.platforms
     speed = cpu.decision.speed
     with switches.using(engine="auto", tune=False):
-        outcome = pipeline.compile_loop(told["recurrent"].loop, "cpu")
+        loop, settings = told["recurrent"].loop, switches.current()
+        outcome = pipeline.compile_loop(loop, "cpu", settings)
     if not speed.measured:
         assert speed == outcome.speed
     assert re.fullmatch(
@@ -172,7 +174,7 @@ def test_seconds_of_a_step_by_both_engines(told):
 
 def test_a_loop_that_xla_runs_faster(monkeypatch, told):
     slow = Choice(False, Speed(native=3e-6, xla=1e-6, measured=True))
-    monkeypatch.setattr(pipeline, "choice_of", lambda *args, **given: slow)
+    monkeypatch.setattr(Cpu, "choice", lambda *_: slow)
     decision = decide(told["lanes"].loop, "cpu")
     assert decision.reason == (
         "XLA is faster, measured on this machine (3 us, XLA 1 us)"
