@@ -21,14 +21,12 @@ from llvmlite import ir
 from processes import output, python
 
 from onescan.runtime import compiler
-from onescan.targets.cpu import handler
+from onescan.targets.cpu import available, handler
 from onescan.targets.cpu import kernel as cpu
 
 F32 = jnp.float32
 
-several_cores = pytest.mark.skipif(
-    handler.available_cores() < 2, reason="needs two cores"
-)
+several_cores = pytest.mark.skipif(available.cores() < 2, reason="needs two cores")
 
 
 def caller(kernel: cpu.Kernel, *results: tuple[tuple[int, ...], object]):

@@ -7,16 +7,17 @@ at once, or only when the call is long over.
 from __future__ import annotations
 
 import ctypes
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from handmade import axpy, witness
+from handmade import axpy, sleeper, witness
 from processes import output
 
-from onescan.targets.cpu import handler
+from onescan.targets.cpu import available, handler
 from onescan.targets.cpu import kernel as cpu
 
 Function = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
@@ -25,7 +26,7 @@ POINTER = 8  # bytes
 POOL = 8  # threads of the pool, where a test does not say
 
 pytestmark = pytest.mark.skipif(
-    handler.available_cores() < 2, reason="the pool is used only with two cores"
+    available.cores() < 2, reason="the pool is used only with two cores"
 )
 
 
@@ -99,7 +100,7 @@ def word(address: int, index: int) -> int:
 
 def most_helpers() -> int:
     """Threads besides the caller's: as many as the pool and the machine have."""
-    return min(POOL, handler.available_cores()) - 1
+    return min(POOL, available.cores()) - 1
 
 
 def run(xla: FakeXla, tiles: int = 64, grain: int = 1) -> None:
@@ -202,6 +203,37 @@ def test_a_forked_child_leaves_the_pool_alone():
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     """
     assert output(code) == "0"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="sleeps by a call of Linux")
+def test_a_caller_that_waits_long_sleeps(monkeypatch: pytest.MonkeyPatch):
+    """Or it would keep others, the helper it waits for among them, from its core."""
+    asked: list[int] = []
+    libc = ctypes.CDLL(None)
+
+    @ctypes.CFUNCTYPE(ctypes.c_long, *[ctypes.c_long] * 7)
+    def counting_syscall(*numbers: int) -> int:
+        asked.append(numbers[2])
+        return libc.syscall(*map(ctypes.c_long, numbers))
+
+    text = handler.runtime_text().replace("@syscall", "@counting_syscall")
+    address = ctypes.cast(counting_syscall, ctypes.c_void_p).value or 0
+    runtime = handler.load(text, {"counting_syscall": address})
+    monkeypatch.setattr(handler, "runtime", lambda: runtime)
+    helpers: list[threading.Thread] = []
+
+    def start(task: Callable[[], None]) -> None:
+        helpers.append(threading.Thread(target=task))
+        helpers[-1].start()
+
+    out = np.zeros(2, np.float32)
+    for _ in range(3):  # once, the helper should be the slower one
+        FakeXla(2, start).call(sleeper(2, milliseconds=15), out)
+        assert out.tolist() == [1, 1]
+        helpers.pop().join()
+    wait, wake = 128, 129
+    assert set(asked) == {wait, wake}
+    assert asked.count(wake) <= asked.count(wait) <= 6
 
 
 def test_the_job_is_freed_by_the_last_to_leave(monkeypatch: pytest.MonkeyPatch):

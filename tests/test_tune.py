@@ -67,13 +67,20 @@ def test_costs_of_processors():
 
 def test_sure_predictions_are_not_measured():
     assert decide(Speed(1e-3, 1e-2)).native
-    left = decide(Speed(1e-2, 1e-3))
+    left = decide(Speed(2e-2, 1e-3))
     assert not left.native
-    assert left.reason == "XLA is expected to be faster (10 ms, XLA 1 ms)"
+    assert left.reason == "XLA is expected to be faster (20 ms, XLA 1 ms)"
 
 
 def test_short_loops_are_not_measured():
     assert decide(Speed(1e-6, 1e-6)).native
+    assert not decide(Speed(5e-6, 1e-6)).native
+
+
+def test_what_is_short_by_one_engine_only_is_measured():
+    """Or a loop whose kernel is thought to be fast would never be found slow."""
+    slow = Speed(3e-5, 1e-5, measured=True)
+    assert not decide(Speed(8e-6, 3e-5), lambda: slow).native
 
 
 def test_the_faster_engine_is_chosen():

@@ -307,6 +307,8 @@ class Array:
     at: At
     memory: Memory | None = None  # where it stands, if it stands anywhere
     reads: frozenset[Memory] = field(default_factory=frozenset)
+    #: what of that is read at other places than the index that is pulled
+    elsewhere: frozenset[Memory] = field(default_factory=frozenset)
     cost: int = 0  # operations to pull one element
     depth: int = 0  # calls, one inside the other, to pull one element
     lanes: tuple[Any, ...] = ()  # for each dimension, the lane axis it is, or None

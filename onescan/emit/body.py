@@ -10,6 +10,8 @@ later; readers of the old values are moved in front of it where they can be.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterable
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -34,17 +36,25 @@ class Body:
     """The emission of one jaxpr."""
 
     def __init__(
-        self, e: Emitter, jaxpr: Jaxpr, args: list[Array], owned: set[Memory]
+        self,
+        e: Emitter,
+        jaxpr: Jaxpr,
+        args: list[Array],
+        owned: set[Memory],
+        homes: dict[Any, Array],
+        wanted_twice: Iterable[Any] = (),
     ) -> None:
         self.e = e
         self.jaxpr = jaxpr
         self.owned = owned  # memory that this body may write to
+        self.homes = homes  # by result: the carry that it renews
         self.env: dict[Var, Array] = dict(zip(jaxpr.invars, args, strict=True))
         self.eqns = ordered(jaxpr, early=e.early)
         self.uses = Counter(
             v for eqn in jaxpr.eqns for v in eqn.invars if isinstance(v, Var)
         )
         self.uses.update(v for v in jaxpr.outvars if isinstance(v, Var))
+        self.uses.update(v for v in wanted_twice if v in self.uses)
         self.last: dict[Any, int] = {
             v: k
             for k, eqn in enumerate(self.eqns)
@@ -76,8 +86,7 @@ class Body:
             for var, array in zip(eqn.outvars, results, strict=True):
                 deep = array.depth >= DEEPEST
                 if array.memory is None and (deep or self.e.keeps(self, var, array)):
-                    array = self.e.materialise(array)
-                    self.owned.add(array.memory)  # type: ignore[arg-type]
+                    array = self._put_away(var, array)
                 self.env[var] = array
         self.now = len(self.eqns)
         outs = [self.read(v) for v in self.jaxpr.outvars]
@@ -86,6 +95,32 @@ class Body:
 
     def read(self, atom: Any) -> Array:
         return literal(self.e, atom) if isinstance(atom, Literal) else self.env[atom]
+
+    def _put_away(self, var: Any, array: Array) -> Array:
+        """A value in memory: that of the carry it renews, if nobody needs the old."""
+        home = self.homes.get(var)
+        if home is not None and self._may_go_home(array, home):
+            self.e.put(home, array)
+            return home
+        array = self.e.materialise(array)
+        self.owned.add(array.memory)  # type: ignore[arg-type]
+        return array
+
+    def _may_go_home(self, array: Array, home: Array) -> bool:
+        """Whether a carry can be overwritten now, by what reads it place by place."""
+        memory = home.memory
+        if not self.e.renews_in_place or memory not in self.owned:
+            return False
+        waiting = [
+            self.env[v]
+            for v in self.env
+            if memory in self.env[v].reads and self.last.get(v, -1) > self.now
+        ]
+        # those would have to be put away first, which should cost less than it saves
+        dear = sum(prod(a.shape) for a in waiting) * 2 > prod(home.shape)
+        if dear or memory in array.elsewhere or home.shape != array.shape:
+            return False
+        return not self._needed_later(memory)
 
     def overwritable(self, eqn: Equation, x: Array) -> Array:
         """Memory that holds the values of `x` and may be written to."""

@@ -9,8 +9,10 @@ that are done keep their values, so each lane sees just its own rounds.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+from jax.extend.core import Var
 from llvmlite import ir
 
 from onescan import compat
@@ -27,10 +29,22 @@ MOST = 4
 ROUNDS = 10
 
 
-def emit_body(e: Emitter, jaxpr: Any, args: list[Array], owned: set) -> list[Array]:
+def emit_body(
+    e: Emitter,
+    jaxpr: Any,
+    args: list[Array],
+    owned: set,
+    homes: dict[Any, Array] | None = None,
+    wanted_twice: Iterable[Any] = (),
+) -> list[Array]:
+    """The results of a body.
+
+    `homes` are the carries that some of them renew, `wanted_twice` those that are
+    read in several places.
+    """
     from onescan.emit.body import Body  # rules and bodies need each other
 
-    return Body(e, jaxpr, args, owned).run()
+    return Body(e, jaxpr, args, owned, homes or {}, wanted_twice).run()
 
 
 def carries(e: Emitter, variables: Any, inits: list[Array]) -> list[Array]:
@@ -42,15 +56,41 @@ def carries(e: Emitter, variables: Any, inits: list[Array]) -> list[Array]:
 
 
 def renew(e: Emitter, cells: list[Array], values: list[Array]) -> None:
-    """Put the next values into the carries; all are read before any is written."""
-    memories = {cell.memory for cell in cells}
+    """Put the next values into the carries; all are read before any is written.
+
+    A value that reads its carry only where it is written goes there at once, as soon
+    as no other value waits for the old one.
+    """
     pending = [
-        (cell, e.copied(value) if value.reads & memories else value)
+        (cell, value)
         for cell, value in zip(cells, values, strict=True)
         if value.memory is None or value.memory is not cell.memory
     ]
-    for cell, value in pending:
+    while e.renews_in_place and (free := _free(pending)) is not None:
+        e.put(*pending.pop(free))
+    memories = {cell.memory for cell, _ in pending}
+    copies = [
+        (cell, e.copied(value) if value.reads & memories else value)
+        for cell, value in pending
+    ]
+    for cell, value in copies:
         e.put(cell, value)
+
+
+def _homes(outvars: Any, cells: list[Array]) -> dict[Any, Array]:
+    """By result of a body: the carry that it renews."""
+    pairs = zip(outvars, cells, strict=False)
+    return {var: cell for var, cell in pairs if isinstance(var, Var)}
+
+
+def _free(pending: list[tuple[Array, Array]]) -> int | None:
+    """Which carry may be written without reading anything too late."""
+    for k, (cell, value) in enumerate(pending):
+        others = (other for i, (_, other) in enumerate(pending) if i != k)
+        wanted = value.elsewhere.union(*(other.reads for other in others))
+        if cell.memory not in wanted:
+            return k
+    return None
 
 
 def scan(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
@@ -74,7 +114,8 @@ def scan(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
             k = last - k if isinstance(k, int) else e.b.sub(_i64(last), k)
         slices = [_at_step(e, x, v, k) for x, v in zip(xs, new, strict=True)]
         owned = {c.memory for c in cells}
-        outs = emit_body(e, jaxpr, [*consts, *cells, *slices], owned)
+        homes = _homes(jaxpr.outvars, cells)
+        outs = emit_body(e, jaxpr, [*consts, *cells, *slices], owned, homes)
         for y, value in zip(ys, outs[inner.num_carry :], strict=True):
             memory: Any = y.memory
             e.nest(
@@ -124,7 +165,8 @@ def while_(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     e.begin_at(inside)
     # what is done keeps its values, so a body may not overwrite them
     owned = set() if test.shape else {c.memory for c in cells}
-    values = emit_body(e, body, [*body_consts, *cells], owned)
+    homes = _homes(body.outvars, cells)
+    values = emit_body(e, body, [*body_consts, *cells], owned, homes)
     if test.shape:
         pairs = zip(body.invars[nb:], cells, values, strict=True)
         values = [_where(e, var, test, value, cell) for var, cell, value in pairs]

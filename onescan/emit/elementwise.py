@@ -46,7 +46,7 @@ def rule(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     cost = COSTS.get(eqn.primitive.name, 1)
     if np.dtype(out.aval.dtype) in ty.HALVES:
         cost += ROUNDING
-    return [e.lazy(out, at, operands, cost)]
+    return [e.lazy(out, at, operands, cost, pointwise=True)]
 
 
 def spread(

@@ -48,6 +48,8 @@ class Emitter(Loops):
     has_read_only_loads = False
     #: whether memory of the next step is fetched while this one computes
     fetches_ahead = False
+    #: whether a carry may be written while its old value is read, place by place
+    renews_in_place = True
     #: rules of this kind of kernel, in place of those of the table
     special: dict[str, Any] = {}  # noqa: RUF012, nobody changes it
 
@@ -94,18 +96,22 @@ class Emitter(Loops):
         cost: int = 0,
         dtype: Any = None,
         moving: bool = False,
+        pointwise: bool = False,
     ) -> Array:
         """The value of `var`, computed where it is pulled.
 
-        It is `moving` where `at` uses what this step computed, besides operands.
+        It is `moving` where `at` uses what this step computed, besides operands, and
+        `pointwise` where it pulls all operands at its own index.
         """
         operands = tuple(operands)
         steady = bool(operands) and not moving and all(a.steady for a in operands)
+        moved = (a.elsewhere if pointwise else a.reads for a in operands)
         return Array(
             shape=self.plan.local_shape(var),
             dtype=np.dtype(var.aval.dtype if dtype is None else dtype),
             at=at,
             reads=frozenset().union(*(a.reads for a in operands)),
+            elsewhere=frozenset().union(*moved),
             cost=cost + sum(a.cost for a in operands),
             depth=1 + max((a.depth for a in operands), default=0),
             lanes=self.plan.local_lanes(var),

@@ -35,10 +35,10 @@ from onescan.plan.plan import Lane, Plan
 
 #: a carry of more bytes than this (in one tile) stays in its result buffer
 RESIDENT = 1 << 16
-#: bytes of one x or y from which it is fetched a step ahead, and of all together up to
-#: which they are: more would drive out of the second cache what this step uses
+#: bytes of one x or y from which it is fetched a step ahead, and of all together, as a
+#: part of the second cache: more would drive out of it what this step uses
 SPAN = 1 << 10
-AHEAD = 160 << 10
+AHEAD = 5 / 32
 
 OneStep = Callable[[ty.Value, dict[Any, Array]], None]
 
@@ -116,7 +116,7 @@ class Tile(Buffers):
         """The memory that the next step reads and writes, as much as may be fetched."""
         if self.plan.vector is not None or not self.e.fetches_ahead:
             return []
-        e, spans, left = self.e, [], AHEAD
+        e, spans, left = self.e, [], self.plan.l2 * AHEAD
         following = e.b.add(t, ir.Constant(ty.I64, -1 if self.loop.reverse else 1))
         xs = [i for i in range(self.fixed, self.num_in) if i not in self.plan.counters]
         ys = range(self.first_y, len(self.variables))
@@ -252,7 +252,13 @@ class Tile(Buffers):
             else:
                 args.append(self._argument(var, t))
         owned = {cell.memory for cell in cells.values()}
-        outs = emit_body(self.e, part, args, owned)
+        after = zip(self.carries, self.loop.body.jaxpr.outvars, strict=False)
+        homes = {
+            new: cells[old]
+            for old, new in after
+            if old in cells and isinstance(new, Var)
+        }
+        outs = emit_body(self.e, part, args, owned, homes, self.wanted_twice)
         values = dict(zip(part.outvars, outs, strict=True))
         return {
             var: self.e.once(value) if var in self.wanted_twice else value

@@ -18,10 +18,14 @@ from onescan.plan.work import equations
 from onescan.speed import Speed
 from onescan.tune import store
 
-#: predicted ratios from which on, and up to which, nothing is measured
-SURE, HOPELESS = 3.0, 0.25
-#: predicted seconds of a call from which a loop is worth a second compilation
-WORTH = 0.005
+#: predicted ratios from which on, and up to which, nothing is measured: of a hundred
+#: random loops no prediction was off by more
+SURE, HOPELESS = 4.0, 0.1
+#: predicted ratio up to which XLA keeps a loop that is not worth measuring
+SLOWER = 0.25
+#: predicted seconds of a call, by the slower engine, from which a loop is worth a
+#: second compilation
+WORTH = 0.001
 #: how much slower than XLA a kernel may be measured, and stay
 CLOSE = 1.05
 
@@ -53,10 +57,9 @@ def choose(
     Without a trial, by what is known: measured before, or predicted.
     """
     ratio = predicted.ratio or 1.0
-    if ratio <= HOPELESS:
-        return Choice(False, predicted)
-    if ratio >= SURE or not (may_measure and _is_worth_it(loop, predicted)):
-        return Choice(True, predicted)
+    sure = not HOPELESS < ratio < SURE
+    if sure or not (may_measure and _is_worth_it(loop, predicted)):
+        return Choice(ratio > SLOWER, predicted)
     key = name()
     if key not in _choices:
         times = store.read(key)
@@ -74,7 +77,8 @@ def choose(
 
 def _is_worth_it(loop: Loop, predicted: Speed) -> bool:
     """Whether a loop runs long, on work that does not depend on its values."""
-    long = (predicted.native or 0.0) * loop.length >= WORTH
+    slower = max(predicted.native or 0.0, predicted.xla or 0.0)
+    long = slower * loop.length >= WORTH
     whiles = any(eqn.primitive.name == "while" for eqn in equations(loop.body.jaxpr))
     return long and not whiles and jax.process_count() == 1
 

@@ -18,9 +18,9 @@ from onescan import switches
 from onescan.speed import Speed
 
 #: seconds that the calls of one measurement may take
-SECONDS = 0.15
+SECONDS = 0.1
 #: calls of each engine, at least and at most
-FEWEST, MOST = 3, 50
+FEWEST, MOST = 3, 20
 
 
 def measured(

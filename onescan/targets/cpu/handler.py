@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from onescan.runtime import compiler
+from onescan.targets.cpu import available
 
 POOL = Path(__file__).with_name("pool.ll")
 
@@ -24,6 +25,33 @@ PAUSES = {
     "x86_64": "call void @llvm.x86.sse2.pause()",
     "aarch64": "call void @llvm.aarch64.hint(i32 1)",
 }
+
+# How a thread sleeps until a number changes (its lower half is compared with what was
+# seen), and is woken: by Linux's futex, whose number differs; elsewhere it gives way.
+FUTEX = """
+declare i64 @syscall(i64, ...)
+define internal void @sleep(ptr %number, i32 %seen) nounwind {{
+  %ignored = call i64 (i64, ...) @syscall(
+    i64 {number}, ptr %number, i32 128, i32 %seen, ptr null, ptr null, i32 0)
+  ret void
+}}
+define internal void @wake(ptr %number) nounwind {{
+  %ignored = call i64 (i64, ...) @syscall(
+    i64 {number}, ptr %number, i32 129, i32 1, ptr null, ptr null, i32 0)
+  ret void
+}}
+"""
+NO_FUTEX = """
+declare i32 @sched_yield()
+define internal void @sleep(ptr %number, i32 %seen) nounwind {
+  %ignored = call i32 @sched_yield()
+  ret void
+}
+define internal void @wake(ptr %number) nounwind {
+  ret void
+}
+"""
+FUTEX_NUMBERS = {"x86_64": 202, "aarch64": 98}
 
 # How large pages are asked for (MADV_HUGEPAGE), where that can be.
 ADVISE = """
@@ -77,14 +105,24 @@ def runtime() -> dict[str, int]:
 
 def runtime_text() -> str:
     """`pool.ll` for the platform at hand."""
-    pause = PAUSES.get(compiler.triple().split("-")[0], "")
+    processor = compiler.triple().split("-")[0]
+    pause = PAUSES.get(processor, "")
     return (
         f'target triple = "{compiler.triple()}"\n'
         f'target datalayout = "{compiler.data_layout()}"\n'
         f"{POOL.read_text()}\n"
         f"define internal void @pause() nounwind {{\n  {pause}\n  ret void\n}}\n"
         f"{ADVISE if sys.platform == 'linux' else NO_ADVICE}"
+        f"{_waiting(processor)}"
     )
+
+
+def _waiting(processor: str) -> str:
+    """How threads wait for each other on a processor, under the system at hand."""
+    number = FUTEX_NUMBERS.get(processor)
+    if number is None or sys.platform != "linux":
+        return NO_FUTEX
+    return FUTEX.format(number=number)
 
 
 def load(text: str, imports: Mapping[str, int] | None = None) -> dict[str, int]:
@@ -92,13 +130,6 @@ def load(text: str, imports: Mapping[str, int] | None = None) -> dict[str, int]:
     exports = ["onescan_run", "onescan_large", "onescan_cores"]
     addresses = compiler.link(text, exports, imports)
     cores = ctypes.c_int64.from_address(addresses.pop("onescan_cores"))
-    cores.value = available_cores()
+    cores.value = available.cores()
     os.register_at_fork(after_in_child=lambda: setattr(cores, "value", 1))
     return addresses
-
-
-def available_cores() -> int:
-    """The cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

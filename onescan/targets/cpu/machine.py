@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from functools import cache
 
 from onescan.emit.math.features import AMX, F16C
 from onescan.runtime import compiler
+from onescan.targets.cpu import available
 from onescan.targets.cpu.permission import may_use_tiles
 
 
@@ -16,8 +16,10 @@ class Machine:
     """What a plan must know of the processor."""
 
     vector_bytes: int
-    cores: int
+    cores: int  # that the process may use
     features: frozenset[str] = frozenset()
+    l1: int = 32 << 10  # bytes of a core's first cache, and of its second
+    l2: int = 1 << 20
 
 
 @cache
@@ -31,4 +33,5 @@ def host() -> Machine:
         has.add(F16C)
     if wide == 64 and "+amx-bf16" in features and may_use_tiles():
         has.add(AMX)
-    return Machine(wide, cores=os.cpu_count() or 1, features=frozenset(has))
+    caches = {"l1": available.cache_bytes(1), "l2": available.cache_bytes(2)}
+    return Machine(wide, available.cores(), frozenset(has), **caches)

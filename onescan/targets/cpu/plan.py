@@ -159,7 +159,8 @@ def _lane_plan(
 ) -> Plan:
     native = machine.vector_bytes // 4
     least = power_below(min(native, axis.size))  # lanes of a tile
-    heavy = carry_bytes(loop, axis.size, axis.holds) * least > ROW_CARRY
+    room = machine.l1 * ROW_CARRY
+    heavy = carry_bytes(loop, axis.size, axis.holds) * least > room
     candidates = [g for g in axes if g.size > FEW or heavy]
     cut = without_repeats(works, [axis], candidates, REPEATED)
     others = prod(g.size for g in cut[1:])
@@ -172,6 +173,7 @@ def _lane_plan(
         native=native,
         threads=helpers,
         others=others,
+        room=room,
     )
     lanes: list[Lane] = []
     lane_of: dict[Var, dict[int, Lane]] = {}
@@ -181,7 +183,8 @@ def _lane_plan(
             assign(lane_of, lanes, group, lane)
         elif group in cut:  # the others stay whole, and are looped over
             assign(lane_of, lanes, group, Lane(group.size, 1, False))
-    return finished(loop, lanes, lane_of, 1, threads, None, machine.features, native)
+    plan = finished(loop, lanes, lane_of, 1, threads, None, machine.features, native)
+    return replace(plan, l2=machine.l2)
 
 
 def _inner_plan(
@@ -199,7 +202,7 @@ def _inner_plan(
         assign(lane_of, lanes, group, lane)
     width = machine.vector_bytes // 4
     plan = finished(loop, lanes, lane_of, width, threads, features=machine.features)
-    return _with_transposed_weights(plan)
+    return _with_transposed_weights(replace(plan, l2=machine.l2))
 
 
 def _with_transposed_weights(plan: Plan) -> Plan:

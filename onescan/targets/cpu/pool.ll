@@ -3,7 +3,7 @@
 ;
 ; A kernel is `void (ptr buffers, i64 first, i64 last)`; its own module holds only a
 ; short handler that calls @onescan_run with its constants (handler.py, which also
-; defines @pause and @advise for the machine at hand).
+; defines @pause, @sleep, @wake and @advise for the machine at hand).
 ;
 ; The structs are those of XLA's FFI (xla/ffi/api/c_api.h, version 0.3), cut off after
 ; the last field that is read; XLA only ever appends fields.
@@ -24,9 +24,10 @@
 ; One call of a kernel whose tiles several threads take in chunks.  Every thread that
 ; holds a pointer to the job is counted in `references`, and the last one frees it: a
 ; helper that XLA starts late, after the call has returned, finds no chunk left and
-; touches nothing but the job.  `next` has a cache line to itself.
-%Job = type { i64, [56 x i8], i64, i64, ptr, i64, i64, [0 x ptr] }
-                            ; next, -, done, references, kernel, tiles, chunk, buffers
+; touches nothing but the job.  `next` has a cache line to itself.  A caller that has
+; waited long says so in `asleep`, and whoever does the last tile wakes it.
+%Job = type { i64, [56 x i8], i64, i64, ptr, i64, i64, i64, [0 x ptr] }
+                    ; next, -, done, references, kernel, tiles, chunk, asleep, buffers
 
 ; The threads one call may use; set by handler.py, 1 in a forked child, where XLA's
 ; pool has no threads.
@@ -34,7 +35,6 @@
 
 declare ptr @malloc(i64)
 declare void @free(ptr)
-declare i32 @sched_yield()
 declare i64 @llvm.umin.i64(i64, i64)
 declare i64 @llvm.umax.i64(i64, i64)
 
@@ -143,7 +143,7 @@ define internal void @run_threaded(
     i64 %workers) nounwind {
 entry:
   %count = add i64 %operands, %results
-  %end = getelementptr %Job, ptr null, i32 0, i32 7, i64 %count
+  %end = getelementptr %Job, ptr null, i32 0, i32 8, i64 %count
   %bytes = ptrtoint ptr %end to i64
   %job = call ptr @malloc(i64 %bytes)
   %next.at = getelementptr %Job, ptr %job, i32 0, i32 0
@@ -164,7 +164,9 @@ entry:
   %chunk = call i64 @llvm.umax.i64(i64 %share, i64 %grain)
   %chunk.at = getelementptr %Job, ptr %job, i32 0, i32 6
   store i64 %chunk, ptr %chunk.at
-  %buffers = getelementptr %Job, ptr %job, i32 0, i32 7
+  %asleep.at = getelementptr %Job, ptr %job, i32 0, i32 7
+  store i64 0, ptr %asleep.at
+  %buffers = getelementptr %Job, ptr %job, i32 0, i32 8
   call void @collect(ptr %buffers, ptr %frame, i64 %operands, i64 %results)
   br label %schedule
 
@@ -179,8 +181,8 @@ work:
   call void @work(ptr %job)
   br label %wait
 
-wait:
-  %waited = phi i64 [ 0, %work ], [ %waited.next, %spin ], [ %waited.next, %yield ]
+wait:                           ; some microseconds: helpers are mostly done by then
+  %waited = phi i64 [ 0, %work ], [ %waited.next, %spin ]
   %waited.next = add i64 %waited, 1
   %done = load atomic i64, ptr %done.at acquire, align 8
   %finished = icmp eq i64 %done, %tiles
@@ -188,15 +190,25 @@ wait:
 
 again:
   %patient = icmp ult i64 %waited, 1000
-  br i1 %patient, label %spin, label %yield
+  br i1 %patient, label %spin, label %tell
 
 spin:
   call void @pause()
   br label %wait
 
-yield:
-  call i32 @sched_yield()
-  br label %wait
+tell:
+  store atomic i64 1, ptr %asleep.at seq_cst, align 8
+  br label %check
+
+check:                          ; the core is for the helper that others hold up
+  %now = load atomic i64, ptr %done.at seq_cst, align 8
+  %all = icmp eq i64 %now, %tiles
+  br i1 %all, label %return, label %sleep
+
+sleep:
+  %seen = trunc i64 %now to i32
+  call void @sleep(ptr %done.at, i32 %seen)
+  br label %check
 
 return:
   call void @release(ptr %job)
@@ -214,7 +226,8 @@ entry:
   %tiles = load i64, ptr %tiles.at
   %chunk.at = getelementptr %Job, ptr %job, i32 0, i32 6
   %chunk = load i64, ptr %chunk.at
-  %buffers = getelementptr %Job, ptr %job, i32 0, i32 7
+  %asleep.at = getelementptr %Job, ptr %job, i32 0, i32 7
+  %buffers = getelementptr %Job, ptr %job, i32 0, i32 8
   br label %take
 
 take:
@@ -227,7 +240,18 @@ do:
   %last = call i64 @llvm.umin.i64(i64 %stop, i64 %tiles)
   call void %kernel(ptr %buffers, i64 %first, i64 %last)
   %size = sub i64 %last, %first
-  %before = atomicrmw add ptr %done.at, i64 %size release
+  %before = atomicrmw add ptr %done.at, i64 %size seq_cst
+  %after = add i64 %before, %size
+  %all = icmp eq i64 %after, %tiles
+  br i1 %all, label %last.one, label %take
+
+last.one:
+  %asleep = load atomic i64, ptr %asleep.at seq_cst, align 8
+  %waits = icmp ne i64 %asleep, 0
+  br i1 %waits, label %wake, label %take
+
+wake:
+  call void @wake(ptr %done.at)
   br label %take
 
 return:

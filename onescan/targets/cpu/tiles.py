@@ -33,8 +33,9 @@ LITTLE = 8
 ENOUGH_VECTORS = 8
 #: vectors of a block whose values lie in memory, which share what all lanes read
 IN_MEMORY = 4
-#: bytes of carry that a row may hold, and of its longest row of xs or ys
-ROW_CARRY = 24 << 10
+#: the part of the first cache that a row's carry may take, and bytes of its longest
+#: row of xs or ys
+ROW_CARRY = 0.75
 ROW_BYTES = 4 << 10
 #: the part of the work that lanes do, below which a tile is a long row of them
 SHARED = 0.95
@@ -61,12 +62,14 @@ def tile_shape(
     native: int,
     threads: int,
     others: int = 1,
+    room: float = ROW_CARRY * (32 << 10),
 ) -> Shape:
     """The shape of tiles along a lane axis with `size` positions.
 
     `laned(var)` tells whether a value lies along it; `share` is the part of the work
     that does, the rest being done by every tile; tiles are made for `threads` threads,
-    and are those of one of `others` positions along other axes.
+    and are those of one of `others` positions along other axes.  The carry of a row
+    has `room` bytes in the first cache.
     """
     shared = share < SHARED
     if size < 2 * native:
@@ -79,7 +82,7 @@ def tile_shape(
         vectors = MOST_VECTORS if work <= LITTLE else ENOUGH_VECTORS
         multiple = power_below(min(vectors, most, max(1, size // (native * threads))))
         width = native * multiple
-        most = min(vectors // multiple, int(ROW_CARRY // max(carry, 1)) // width)
+        most = min(vectors // multiple, int(room // max(carry, 1)) // width)
         found = Shape(width, _even(-(-size // width), most, threads))
         if -(-size // (width * found.blocks)) <= _most_tiles(share, threads):
             return found
@@ -95,7 +98,7 @@ def tile_shape(
     vectors = -(-size // width)
     streams = [v for v in stacked(loop) if laned(v)]
     widest = max((_bytes(v, size) for v in streams), default=4)
-    row = min(int(ROW_CARRY // max(carry, 1)), ROW_BYTES // max(widest, 1))
+    row = min(int(room // max(carry, 1)), ROW_BYTES // max(widest, 1))
     if apart:
         row = min(row, APART_SHARED if shared else APART)
     blocks = max(row // width, -(-vectors // _most_tiles(share, threads)))

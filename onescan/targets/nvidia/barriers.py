@@ -37,6 +37,7 @@ class Meeting(GpuEmitter):
     """An emitter of code that several threads run, and the places where they meet."""
 
     b: Watch
+    renews_in_place = False  # other threads may still read the old value
 
     def __init__(self, plan: Plan, function: ir.Function) -> None:
         super().__init__(plan, function)

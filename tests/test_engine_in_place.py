@@ -1,0 +1,73 @@
+"""Carries that are renewed where they stand, and those that cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from compare import assert_same
+from jax import lax
+from kernels import by_kernel, by_xla, inputs_of, loop_in, plan_of
+
+from onescan.targets.cpu import current
+
+N, STEPS = 96, 3
+Step = Callable[..., Any]
+
+#: a step of carries of N x N numbers and an x, and how often it stores a carry
+STEPS_AND_STORES: dict[str, tuple[int, Step, int]] = {
+    "pointwise": (1, lambda c, x: ((c[0] * 0.5 + x,), ()), 1),
+    "read by a product": (1, lambda c, x: (((n := c[0] * x + 1),), n @ n[0]), 1),
+    "also a y": (1, lambda c, x: (((n := jnp.sin(c[0]) * x),), n), 2),
+    "the old one is a y": (1, lambda c, x: ((c[0] * 0.5 + x,), c[0] * 2), 2),
+    "the old one is needed later": (
+        1,
+        lambda c, x: (((n := c[0] * x + 1),), c[0].T + n @ n),
+        4,
+    ),
+    "moved": (1, lambda c, x: ((c[0].T * 0.5 + x,), ()), 2),
+    "partly moved": (1, lambda c, x: ((c[0] + c[0][::-1] * x,), ()), 2),
+    "turned round": (2, lambda c, x: ((c[1] * x, c[0] + 1), ()), 4),
+    "one after the other": (2, lambda c, x: ((c[0] * x, c[0] + c[1]), ()), 2),
+    "a value for both": (2, lambda c, x: ((n := c[0] * x + c[1], n), ()), 2),
+    "an inner loop": (
+        1,
+        lambda c, x: (
+            lax.scan(lambda s, _: ((s[0] * 0.5 + x,), ()), (c[0],), length=8)[0],
+            (),
+        ),
+        10,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STEPS_AND_STORES)
+def test_carries_are_renewed_in_place_where_that_is_right(name: str) -> None:
+    count, step, stores = STEPS_AND_STORES[name]
+    init = tuple(jnp.zeros((N, N), "float32") for _ in range(count))
+    xs = jnp.zeros((STEPS,), "float32")
+    loop = loop_in(lambda c, xs: lax.scan(step, c, xs), init, xs)
+    plan, inputs = plan_of(loop), inputs_of(loop)
+    assert_same(by_kernel(plan, inputs), by_xla(loop, inputs), rounding=512)
+    profile = current().build(plan).profile
+    assert profile is not None
+    written = sum(
+        n * _count(kind) for (what, kind), n in profile.runs.items() if what == "store"
+    )
+    each = written * plan.tiles / STEPS / N**2
+    # the first values are put in, and the last ones out, once in all steps
+    assert each == pytest.approx(stores + 2 * count / STEPS, abs=0.7), each
+
+
+def _count(kind: str) -> int:
+    return int(kind[1:].split()[0]) if kind.startswith("<") else 1
+
+
+def test_made_up_inputs_differ() -> None:
+    """The values above are no zeros, which would hide a value read too late."""
+    step = lambda c, x: (c + x, c)
+    loop = loop_in(lambda c, x: lax.scan(step, c, x), jnp.float32(1), jnp.ones(3))
+    assert np.ptp(inputs_of(loop)[1]) > 0
