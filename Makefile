@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .PHONY: help demo setup lint test test-all test-matrix test-newest test-jax test-gpu fuzz soak
-.PHONY: bench bench-programs bench-gpu bench-llama parity test-page pictures clean
+.PHONY: bench tune bench-programs bench-gpu bench-llama parity test-page pictures clean
 
 ifeq ($(PYTHON),)
 override PYTHON := $(shell sh scripts/pythons.sh default)
@@ -78,6 +78,9 @@ conformance: setup ## every primitive in every type against eager JAX: a page of
 
 bench: setup ## benchmarks against stock JAX
 	$(bin)/python benchmarks/run.py
+
+tune: setup ## what instructions and XLA's loops cost on this machine, for predictions
+	$(bin)/python benchmarks/costs.py $(ARGS)
 
 bench-programs: setup ## whole programs under both engines, in turns
 	$(bin)/python benchmarks/programs.py $(ARGS)
