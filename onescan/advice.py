@@ -43,7 +43,7 @@ ADVICE: tuple[tuple[str, str], ...] = (
         "smaller; with large steps XLA's own kernels are not slower.",
     ),
     (
-        r"weights do not fit|million",
+        r"weights do not fit|million|billion",
         "Nothing to do: in steps this large XLA's own kernels are as fast.",
     ),
     (

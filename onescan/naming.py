@@ -68,3 +68,13 @@ def is_array(leaf: Any) -> bool:
     except TypeError:
         return False
     return True
+
+
+def millions(count: float) -> str:
+    """A large count: "28.4 million", "92.3 billion".
+
+    >>> millions(28_400_000), millions(92.34e9)
+    ('28.4 million', '92.3 billion')
+    """
+    unit, name = (1e9, "billion") if count >= 1e9 else (1e6, "million")
+    return f"{count / unit:,.1f} {name}"

@@ -40,6 +40,8 @@ class Costs:
     #: bytes of carry up to which XLA makes one kernel of a loop, and its ns of a step
     xla_small: int = 1024
     xla_small_step: float = 20.0
+    #: multiply-adds of a product from which XLA's library runs at what vectors can do
+    xla_library: float = 3e7
 
 
 AVX512 = Costs("x86 with AVX-512", 512)

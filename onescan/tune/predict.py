@@ -13,7 +13,7 @@ from typing import Any
 
 from onescan.loop import Loop, nbytes
 from onescan.plan.profile import Instruction, Profile
-from onescan.plan.work import work_of
+from onescan.plan.work import Work, work_of
 from onescan.speed import Speed
 from onescan.tune.costs import Costs
 
@@ -62,9 +62,12 @@ def _cost(what: Instruction, costs: Costs) -> float:
 
 def by_xla(loop: Loop, cores: int, costs: Costs) -> float:
     """Seconds of one step of a loop that XLA runs."""
-    operations = equations = 0.0
+    operations = equations = products = 0.0
     for work in work_of(loop.body.jaxpr):
-        operations += work.operations
+        if _is_large_product(work, costs):
+            products += work.operations
+        else:
+            operations += work.operations
         equations += work.times if work.each else 0
     held = nbytes(loop.carry_avals)
     streams = nbytes(loop.x_avals + loop.y_avals) * costs.streamed_byte
@@ -73,4 +76,11 @@ def by_xla(loop: Loop, cores: int, costs: Costs) -> float:
     results: Any = loop.body.out_avals
     widest = max((prod(a.shape) for a in results), default=1)
     helpers = min(cores, max(1, widest // 32768))  # it divides large operations only
-    return 1e-9 * (operations * costs.xla_operation / helpers + fixed + streams)
+    library = costs.operation / (costs.vector_bits // 32) / cores
+    computing = operations * costs.xla_operation / helpers + products * library
+    return 1e-9 * (computing + fixed + streams)
+
+
+def _is_large_product(work: Work, costs: Costs) -> bool:
+    large = work.elements * work.each >= costs.xla_library
+    return large and work.eqn.primitive.name == "dot_general"

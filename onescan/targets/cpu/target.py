@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from onescan import compat
 from onescan.emit.budget import require_short
 from onescan.loop import Equation, LeaveToXla, Loop, nbytes
+from onescan.naming import millions
 from onescan.passes import PASSES
 from onescan.passes.worth import keeps_busy
 from onescan.plan.layout import buffer_layouts
@@ -106,7 +107,7 @@ class Cpu(Target):
         ]
         if large:
             raise LeaveToXla(
-                f"each step has a matrix product of {max(large) / 1e6:.0f} million "
+                f"each step has a matrix product of {millions(max(large))} "
                 "multiply-adds, which XLA's matrix library does as well"
             )
 

@@ -14,6 +14,7 @@ from typing import Any
 from jax.extend.core import Literal, Var
 
 from onescan.loop import LeaveToXla, Loop
+from onescan.naming import millions
 from onescan.plan.lanes import lane_axes
 from onescan.plan.layout import assign, finished
 from onescan.plan.merged import Merged, merged, without_repeats
@@ -134,7 +135,7 @@ def _block_plan(
     )
     if total / team > LARGE:
         raise LeaveToXla(
-            f"each step has {total / team / 1e6:.1f} million operations for a block of "
+            f"each step has {millions(total / team)} operations for a block of "
             "GPU threads, which XLA's own kernels spread better"
         )
     threads = _threads(weights // team, rows * largest, BESIDE[blocks])
