@@ -128,16 +128,19 @@ class Cpu(Target):
         times = predicted(loop, kernel.profile, machine.cores, self.costs)
         name = lambda: store.key_of(name_of(kernel), machine, *compat.versions())
         may_measure = settings.tune and settings.engine == "auto" and not settings.check
-        trial = (lambda: self._trial(loop, times)) if settings.trials else None
+        trial = (lambda: self._trial(plan, kernel, times)) if settings.trials else None
         return choose_engine(loop, times, may_measure, name, trial)
 
-    def _trial(self, loop: Loop, expected: Speed) -> Speed:
+    def _trial(self, plan: Plan, kernel: Kernel, expected: Speed) -> Speed:
         """Both engines on some steps of a loop."""
+        loop = plan.loop
         steps = min(loop.length, int(TRIAL_SECONDS / (expected.native or 1e-9)) + 1)
         each = nbytes(loop.x_avals + loop.y_avals)
         short = loop.replace(length=max(2, min(steps, TRIAL_BYTES // max(each, 1))))
-        plan = self.plan(short)
-        ours = bound(short, self.lower(*self.verified(plan, self.build(plan))))
+        if short.length != loop.length:
+            plan = self.plan(short)
+            plan, kernel = self.verified(plan, self.build(plan))
+        ours = bound(short, self.lower(plan, kernel))
         return measured(
             ours, bound(short, stock(short)), arguments(short), short.length
         )
