@@ -102,6 +102,16 @@ def test_functions_used_often_are_called() -> None:
     np.testing.assert_allclose(carry, want, rtol=1e-6)
 
 
+def test_reductions_of_many_rows_are_loops() -> None:
+    """Sinkhorn's step: the logarithm of sums of exponentials, row by row."""
+
+    def rows(n: int) -> Any:
+        body = lambda c, x: (c - 0.1 * jax.nn.logsumexp(c * x - c.T, 1), None)
+        return size_of(lambda x: lax.scan(body, jnp.ones((n, n)), x), jnp.ones(3))
+
+    assert rows(64) < 1.6 * rows(16)
+
+
 def test_long_sorts_are_loops() -> None:
     sizes = [size_of(sorting(shape), jnp.ones(3)) for shape in ((9,), (64,), (16, 9))]
     assert max(sizes) < 3 * min(sizes)

@@ -181,6 +181,7 @@ class Loops:
         body: Callable[[list[tuple[Index, ...]]], None],
         vector: int | None = -1,
         most: int = 4,
+        cost: int = 1,
     ) -> None:
         """As `nest`, with up to `most` neighbours at once, to hide latencies."""
         segments = self._segments(shape, lanes, vector)
@@ -198,7 +199,7 @@ class Loops:
             self.for_each(
                 [*outer, whole // size],
                 lambda index, size=size, visit=visit: visit(index, 0, size),
-                most,
+                most * max(cost, 1),
             )
             if whole < last:
                 self.for_each(
@@ -206,7 +207,7 @@ class Loops:
                     lambda index, visit=visit, whole=whole, last=last: visit(
                         index, whole, last - whole
                     ),
-                    most,
+                    most * max(cost, 1),
                 )
 
     def _segments(

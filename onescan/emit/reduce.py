@@ -60,6 +60,11 @@ KINDS: dict[str, tuple[Combine, Callable[[Any], float | int]]] = {
 }
 
 
+#: operations that join the positions of a vector, for each number but the first that a
+#: fold holds
+JOINED = 12
+
+
 def fold_of(name: str, dtype: Any, elements: int) -> Fold:
     """How a reduction of that many elements goes."""
     if name in ("reduce_max", "reduce_min") and ty.is_float(dtype) and elements >= MANY:
@@ -98,7 +103,7 @@ def reduction(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
         width = _index_width(places[0])
         if not lengthwise:
             pulls = [lambda r, i=i: x.at(full(i, r)) for i in places]
-            totals = accumulate(e, sizes, pulls, fold, dtype, width)
+            totals = accumulate(e, sizes, pulls, fold, dtype, width, x.cost)
         else:
             totals, begin = [list(fold.starts) for _ in places], 0
             for w in e.widths(sizes[-1]):
@@ -110,7 +115,7 @@ def reduction(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
                     for i in places
                 ]
                 parts = accumulate(
-                    e, [*sizes[:-1], count], pulls, fold, dtype, w * (w > 1)
+                    e, [*sizes[:-1], count], pulls, fold, dtype, w * (w > 1), x.cost
                 )
                 totals = [
                     [
@@ -125,7 +130,9 @@ def reduction(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
         for index, total in zip(places, totals, strict=True):
             memory.store(e.b, index, rounded(e.b, fold.leave(e.b, total), dtype))
 
-    e.nest_in_groups(target.shape, target.lanes, visit, None if lengthwise else -1)
+    vector = None if lengthwise else -1
+    cost = x.cost + JOINED * (len(fold.combines) - 1)
+    e.nest_in_groups(target.shape, target.lanes, visit, vector, cost=cost)
     return [target]
 
 
@@ -165,10 +172,12 @@ def accumulate(
     fold: Fold,
     dtype: Any,
     width: int,
+    cost: int = 1,
 ) -> list[list[ty.Value]]:
     """For each pull, what `fold` holds after every index below `sizes`.
 
     A few partial results take turns, so that no step waits for the one before it.
+    One pull is about `cost` operations.
     """
     if 0 in sizes or not sizes:
         held = [
@@ -199,7 +208,7 @@ def accumulate(
         for turn in range(turns):
             take((*front, add(e.b, scale(e.b, block, turns), turn)), turn)
 
-    e.for_each([*outer, n // turns], visit, turns)
+    e.for_each([*outer, n // turns], visit, turns * max(cost, 1))
     for k in range(n - n % turns, n):
         e.for_each(outer, lambda index, k=k: take((*index, k), k % turns))
     results = []

@@ -118,6 +118,7 @@ class BlockEmitter(Meeting):
         body: Callable[[list[tuple[Index, ...]]], None],
         vector: int | None = -1,
         most: int = 4,
+        cost: int = 1,
     ) -> None:
         self.nest(shape, lanes, lambda index: body([index]), vector)
 
