@@ -45,6 +45,7 @@ class Way(NamedTuple):
     unroll: int = 1
     attention: str | None = None  # of prefill
     products: products.Way = None  # of decode
+    carried: bool = False  # whether the loop over layers carries the cache
     flags: dict[str, Any] = {}  # noqa: RUF012
     batch: int = 1 << 30  # the largest it is for
 
@@ -57,16 +58,15 @@ CUBLAS = {
 APART = CUBLAS | {"xla_gpu_dot_merger_threshold_mb": 0}
 BARS = {"scanned": Way(), "unrolled": Way()}
 DECODE = {
+    "scanned, kernel, carried": Way(products=Blocks(), carried=True),
+    "scanned, cuBLAS apart, carried": Way(products="apart", carried=True, flags=APART),
     "scanned, kernel": Way(products=Blocks()),
-    "scanned, sums": Way(products="sums", batch=1),
     "scanned, cuBLAS apart": Way(products="apart", flags=APART),
-    "scanned, wide kernel": Way(products=Blocks(64, 128, warps=8)),
-    "scanned, tall kernel": Way(products=Blocks(256, 32, stages=3)),
+    "scanned, carried": Way(carried=True),
+    "scanned, sums": Way(products="sums", batch=1),
     "scanned, cuBLAS": Way(flags=CUBLAS),
-    "scanned, unmerged": Way(flags={"xla_gpu_dot_merger_threshold_mb": 0}),
 }
 PREFILL = {
-    "scanned, cuBLAS": Way(flags=CUBLAS),
     "scanned, cuBLAS apart": Way(flags=APART),
     "scanned, cuDNN": Way(attention="cudnn"),
     "scanned, cuDNN, cuBLAS apart": Way(attention="cudnn", flags=APART),
@@ -114,7 +114,7 @@ class Bench:
             self.keep(f"{title} {way}", compiled)
             row.seconds, result = timed(compiled, arguments, self.options.repeats)
             say(f"{title}, {way}: {1e3 * row.seconds:.2f} ms")
-            if way in BARS and "steps" in given:
+            if "steps" in given and not self.options.quick:
                 more = given | {"steps": given["steps"] + 1}
                 begun = time.perf_counter()
                 compile_program(jitted, arguments(), more, flags)
@@ -186,15 +186,15 @@ def main() -> None:
 
     def measure(work: Measure, ways: dict[str, Way], batch: int = 1) -> None:
         for name, way in ways.items():
-            if batch <= way.batch:
+            if batch <= way.batch and name in (options.ways or [name]):
                 own = listed if name.startswith("unrolled") else params
                 work(own, name, way)
 
-    kernel = dict(list(DECODE.items())[:1])
-    others = dict(list(DECODE.items())[1:])
+    first = dict(list(DECODE.items())[:2])
+    others = dict(list(DECODE.items())[2:])
     with onescan.engine(options.engine):
         for work, batch in decoding:
-            measure(work, BARS | kernel, batch)
+            measure(work, BARS | first, batch)
         measure(reading, BARS)
         if not options.no_torch:
             torch_rows(bench, params)
@@ -220,10 +220,11 @@ def compare_ways(params: Llama, config: Config) -> None:
     own = params._replace(decoder=two)
     plain = logits(own, state, config)
     for name, way in DECODE.items():
-        if way.products is None:
+        if way.products is None and not way.carried:
             continue
+        other = replace(config, products=way.products, carried=way.carried)
         try:
-            found = logits(own, state, replace(config, products=way.products))
+            found = logits(own, state, other)
             error = float(jnp.abs(found - plain).max() / jnp.abs(plain).max())
             say(f"{name}: logits differ by {error:.1e} of the largest")
         except Exception as error:  # the others can still be measured
@@ -254,7 +255,7 @@ def decode_work(bench: Bench, batch: int) -> Measure:
             start = begin(config, batch, slots, options.context, is_list)
             return params, jax.block_until_ready(start)
 
-        own = replace(config, products=way.products)
+        own = replace(config, products=way.products, carried=way.carried)
         given = {"steps": options.tokens, "config": own, "unroll": way.unroll}
         title = f"decode, batch {batch}"
         return bench.measure(title, name, decode, arguments, given, way.flags)
@@ -344,6 +345,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--budget", type=float, default=300, help="seconds to begin in")
     parser.add_argument("--engine", choices=["auto", "xla"], default="auto")
+    parser.add_argument("--ways", nargs="*", metavar="WAY", help="only these")
     parser.add_argument("--no-torch", action="store_true", help="JAX alone")
     parser.add_argument("--output", metavar="FILE", help="write the table there")
     parser.add_argument(

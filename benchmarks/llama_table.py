@@ -82,11 +82,11 @@ def _verdict(title: str, rows: dict[str, Row]) -> list[str]:
     ]
     best = min(alike, key=lambda row: row.seconds)
     again = ""
-    if unrolled.again and scanned.again:
-        again = f" ({unrolled.again / scanned.again:.1f} times again)"
+    if unrolled.again and best.again:
+        again = f" ({unrolled.again / best.again:.1f} times again)"
     return [
         "",
-        f"{title}: unrolled takes {unrolled.compiling / scanned.compiling:.1f} times "
-        f"as long to compile as scanned{again}; {best.way} takes "
-        f"{best.seconds / unrolled.seconds:.3f} of the time of unrolled to run.",
+        f"{title}: {best.way} takes {best.seconds / unrolled.seconds:.3f} of the time "
+        f"of unrolled; unrolled takes {unrolled.compiling / best.compiling:.1f} times "
+        f"as long to compile{again}.",
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -102,8 +103,8 @@ def test_decoding_with_a_list_of_blocks_and_caches(params):
     np.testing.assert_array_equal(*found)
 
 
-@pytest.mark.parametrize("way", ["sums", "apart", Blocks(16, 16)])
-def test_every_way_to_multiply_gives_the_same(params, way):
+@pytest.mark.parametrize("way", [None, "sums", "apart", Blocks(16, 16)])
+def test_every_way_to_decode_gives_the_same(params, way):
     state = empty_state(SMALL, 2, 8, jnp.float32)
     mask = jnp.arange(8) < jnp.array([[3], [5]])
     state = state._replace(
@@ -113,12 +114,19 @@ def test_every_way_to_multiply_gives_the_same(params, way):
         position=mask.sum(axis=1),
     )
     with onescan.engine("xla"):
-        (plain, _), (other, _) = (
+        (plain, after), (other, there), (last, then) = (
             next_logits(params, state, jnp.array([3, 9]), config)
-            for config in (SMALL, replace(SMALL, products=way))
+            for config in (
+                SMALL,
+                replace(SMALL, products=way),
+                replace(SMALL, products=way, carried=True),
+            )
         )
-    np.testing.assert_allclose(plain, other, atol=1e-4)
     assert jnp.abs(plain).max() > 0.1
+    for found in (other, last):
+        np.testing.assert_allclose(plain, found, atol=1e-4)
+    for found in (there, then):
+        jax.tree.map(partial(np.testing.assert_allclose, atol=1e-4), after, found)
 
 
 def test_a_kernel_reads_the_layer_it_is_told():
@@ -154,7 +162,9 @@ def test_sequences_end_at_their_own_end(params):
         assert set(told[stop:]) <= {end}
 
 
-def test_the_decode_loop_does_not_copy_the_cache():
+@pytest.mark.parametrize("carried", [False, True])
+def test_the_decode_loop_does_not_copy_the_cache(carried):
+    config = replace(SMALL, carried=carried)
     state = jax.eval_shape(lambda: empty_state(SMALL, 2, 64, jnp.float32))
     made = param_shapes(SMALL)
     start = jax.eval_shape(
@@ -170,7 +180,7 @@ def test_the_decode_loop_does_not_copy_the_cache():
         state,
     )
     with onescan.engine("xla"):
-        lowered = decode.lower(made, start, steps=8, config=SMALL)
+        lowered = decode.lower(made, start, steps=8, config=config)
         text = lowered.compile().as_text()
     shape = ",".join(map(str, state.kv.keys.shape))
     assert f"f32[{shape}]" in text

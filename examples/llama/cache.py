@@ -46,11 +46,34 @@ def write(state: State, new: Any, token_mask: jax.Array) -> State:
     def put(old: jax.Array, new: jax.Array) -> jax.Array:
         return jax.lax.dynamic_update_slice_in_dim(old, new, state.filled, axis=-2)
 
+    return advance(state, jax.tree.map(put, state.kv, new), token_mask)
+
+
+def advance(state: State, kv: Any, token_mask: jax.Array) -> State:
+    """The state with this cache, in which S new tokens are written."""
     return State(
-        jax.tree.map(put, state.kv, new),
+        kv,
         jax.lax.dynamic_update_slice_in_dim(
             state.used, token_mask, state.filled, axis=1
         ),
         state.filled + token_mask.shape[1],
         state.position + token_mask.sum(axis=1, dtype=jnp.int32),
     )
+
+
+def read_layer(kv: KVCache, layer: jax.Array) -> KVCache:
+    """The cache of one layer."""
+    index = jax.lax.dynamic_index_in_dim
+    return jax.tree.map(lambda stack: index(stack, layer, keepdims=False), kv)
+
+
+def write_layer(
+    kv: KVCache, new: KVCache, layer: jax.Array, filled: jax.Array
+) -> KVCache:
+    """The caches of all layers with new keys and values (B, H, S, K) of one."""
+
+    def put(stack: jax.Array, new: jax.Array) -> jax.Array:
+        start = (layer, 0, 0, filled, 0)
+        return jax.lax.dynamic_update_slice(stack, new[None], start)
+
+    return jax.tree.map(put, kv, new)

@@ -45,6 +45,8 @@ class Config:
     attention: str | None = None
     # how a few tokens are multiplied with a layer's weights: see `products.py`
     products: Way = None
+    # whether the loop over layers carries the cache of a decode step, and writes it
+    carried: bool = False
     bos: int = 1
     eos: tuple[int, ...] = (2,)
 

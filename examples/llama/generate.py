@@ -11,10 +11,16 @@ import jax.numpy as jnp
 import numpy as np
 
 import onescan
-from examples.llama.cache import State, empty_state, write
+from examples.llama.cache import State, advance, empty_state, write
 from examples.llama.config import Config
-from examples.llama.model import Context, causal_context, decoder, logits_of
-from examples.llama.params import Llama
+from examples.llama.model import (
+    Context,
+    carrying,
+    causal_context,
+    decoder,
+    logits_of,
+)
+from examples.llama.params import DecoderBlock, Llama
 from examples.llama.rotary import angles
 from examples.llama.sampling import Sampler
 
@@ -85,13 +91,13 @@ def next_logits(
     batch = token.shape[0]
     one = jnp.ones((batch, 1), bool)
     context = Context(*angles(config, state.position[:, None]), one[..., None])
+    context = context._replace(old_mask=state.used)
+    seq, blocks = params.embedding[token][:, None], params.decoder
+    if config.carried and isinstance(blocks, DecoderBlock):
+        seq, kv = carrying(blocks, seq, context, state.kv, state.filled, config)
+        return logits_of(params, seq, config)[:, 0], advance(state, kv, one)
     seq, new = decoder(
-        params.decoder,
-        params.embedding[token][:, None],
-        context._replace(old_mask=state.used),
-        model_config=config,
-        cache=state.kv,
-        unroll=unroll,
+        blocks, seq, context, model_config=config, cache=state.kv, unroll=unroll
     )
     return logits_of(params, seq, config)[:, 0], write(state, new, one)
 

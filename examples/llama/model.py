@@ -14,11 +14,12 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-from examples.llama.cache import KVCache
+from examples.llama.cache import KVCache, read_layer, write_layer
 from examples.llama.config import Config
 from examples.llama.params import Attention, DecoderBlock, Llama
 from examples.llama.products import MOST_TOKENS, Blocks, Stacked, Way, product, taken
 from examples.llama.rotary import angles, rotate
+from onescan import scan
 from onescan.layers import scan_layers, split_key
 
 
@@ -198,6 +199,31 @@ def in_place(block: Any, params: DecoderBlock, seq: jax.Array, **options: Any) -
 
     layers = jnp.arange(params.input_norm.shape[0])
     return scan_layers(numbered, layers, seq, **options)
+
+
+def carrying(
+    params: DecoderBlock,
+    seq: jax.Array,
+    context: Context,
+    kv: KVCache,
+    filled: jax.Array,
+    config: Config,
+) -> tuple[jax.Array, KVCache]:
+    """The layers as a loop that carries the whole cache, and the cache with new tokens.
+
+    Each layer reads its part of the cache and then writes into it.  XLA updates a
+    carry in place if it can see that the reading comes first; the barrier says so.
+    """
+
+    def body(carry: tuple[jax.Array, KVCache], layer: jax.Array) -> Any:
+        seq, kv = carry
+        own = jax.tree.map(lambda stack: Stacked(stack, layer), params)
+        cache = read_layer(kv, layer)
+        result = decoder_block(own, seq, context, cache=cache, model_config=config)
+        seq, new = jax.lax.optimization_barrier(result)
+        return (seq, write_layer(kv, new, layer, filled)), None
+
+    return scan(body, (seq, kv), jnp.arange(params.input_norm.shape[0]))[0]
 
 
 def logits_of(params: Llama, seq: jax.Array, config: Config) -> jax.Array:
