@@ -43,7 +43,8 @@ ROUNDS = 20_000  # of a loop of instructions
 CHAINS = 8  # that do not wait for each other
 REPEATS = 7  # the fastest counts
 UNITS = {"waiting": "times", "streamed_byte": "ns/byte"}
-KEPT = ("name", "vector_bits", "xla_small")  # facts, not measurements
+#: facts, and what another command measures (`benchmarks/products.py`)
+KEPT = ("name", "vector_bits", "xla_small", "xla_library")
 
 LOOP = """
 target triple = "{triple}"

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import subprocess
 import sys
 import time
 import warnings
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatch
 from math import exp, log
@@ -40,6 +43,7 @@ examples:
   python benchmarks/programs.py                   all programs, some minutes
   python benchmarks/programs.py --only ppo hmm    programs whose name contains this
   python benchmarks/programs.py --quick           rough numbers
+  python benchmarks/programs.py --busy 4          while others keep the machine busy
   python benchmarks/programs.py --gpu --quick --minutes 9 --json gpu.json
 """
 
@@ -103,12 +107,26 @@ def main() -> int:
         if program.missing:
             console.print(f"{program.name}: skipped, needs {' '.join(program.missing)}")
             continue
-        results.append(measured(program, options.gpu, options.quick))
+        with busy(options.busy):
+            results.append(measured(program, options.gpu, options.quick))
         console.print(_line(results[-1]))
         _save(results, options.json)
         jax.clear_caches()
     console.print(_table(results))
     return _verdict(results, console)
+
+
+@contextmanager
+def busy(each: int) -> Iterator[None]:
+    """A machine that so many other processes keep busy on each of its cores."""
+    loop = [sys.executable, "-c", "while True: pass"]
+    others = [subprocess.Popen(loop) for _ in range(each * (os.cpu_count() or 1))]
+    try:
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
 
 
 def measured(program: Program, gpu: bool, quick: bool) -> Result:
@@ -308,6 +326,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--list", action="store_true", help="show the programs and stop")
     add("--quick", action="store_true", help="rough numbers, in a fraction of the time")
     add("--gpu", action="store_true", help="on a GPU, stock also with command buffers")
+    add("--busy", type=int, default=0, metavar="N", help="N busy processes for a core")
     add("--minutes", type=float, default=1e6, help="begin no program after this")
     add("--json", type=Path, metavar="FILE", help="write the numbers there")
     return parser

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,11 +16,14 @@ import onescan
 FOLDER = Path(__file__).parent.parent / "benchmarks"
 sys.path.append(str(FOLDER))
 
+import costs  # noqa: E402
 import programs  # noqa: E402
 import random_loops  # noqa: E402
 from differences import difference  # noqa: E402
 from programs.program import Program  # noqa: E402
 from random_program import random_loop  # noqa: E402
+
+from onescan.tune.costs import Costs  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -31,6 +36,24 @@ def clean():
 def test_names_are_unique():
     names = [program.name for program in programs.PROGRAMS]
     assert len(set(names)) == len(names)
+
+
+def test_every_cost_is_measured_or_known():
+    kept = {field.name for field in dataclasses.fields(Costs)}
+    assert {*costs.MEASURED, *costs.KEPT} == kept
+    assert 0 < costs.load() < costs.division()
+
+
+def test_costs_are_written_into_the_record(tmp_path, monkeypatch):
+    copy = tmp_path / "costs.py"
+    copy.write_text(Path(costs.records.__file__).read_text())
+    monkeypatch.setattr(costs.records, "__file__", str(copy))
+    costs._write(costs.costs_here(), {"division": 7.25, "waiting": 1.5})
+    found: dict[str, Any] = {"__name__": "copied"}
+    monkeypatch.setitem(sys.modules, "copied", costs.records)
+    exec(copy.read_text(), found)
+    (new,) = (v for v in found.values() if getattr(v, "division", 0) == 7.2)
+    assert (new.waiting, new.load) == (1.5, costs.costs_here().load)
 
 
 def test_a_missing_library_is_named():

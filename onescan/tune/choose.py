@@ -18,14 +18,13 @@ from onescan.plan.work import equations
 from onescan.speed import Speed
 from onescan.tune import store
 
-#: predicted ratios from which on, and up to which, nothing is measured: of a hundred
-#: random loops no prediction was off by more
-SURE, HOPELESS = 4.0, 0.1
+#: predicted ratios from which on, and up to which, nothing is measured
+SURE, HOPELESS = 3.0, 0.1
 #: predicted ratio up to which XLA keeps a loop that is not worth measuring
 SLOWER = 0.25
-#: predicted seconds of a call, by the slower engine, from which a loop is worth a
-#: second compilation
-WORTH = 0.001
+#: predicted seconds of a call, by the slower engine, from which a loop is worth what
+#: measuring costs: a compilation by XLA and a few calls, once on a machine
+WORTH = 0.005
 #: how much slower than XLA a kernel may be measured, and stay
 CLOSE = 1.05
 
