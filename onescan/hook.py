@@ -53,11 +53,13 @@ def _lower_scan(ctx: Any, *args: Any, **params: Any) -> Sequence[Any]:
     mark = compat.mark_of(ctx)
     inner = mark == compat.INNER  # made by a pass: no loop of the user's
     changes = {"sequential": True} if inner else {}
-    ours = (settings.installed or mark) and mark != compat.LEFT
+    ours = settings.installed or mark
     if not ours or settings.engine == "xla":
         return compat.stock_rule(ctx, *args, **params)
 
     loop = compat.loop_of(params)
+    if mark == compat.LEFT and _is_around_others(loop):
+        return compat.stock_rule(ctx, *args, **params)
     loop = loop.replace(added_axes=compat.added_axes(mark, params))
     start = time.perf_counter()
     results = passed = None
@@ -99,6 +101,16 @@ def _lower_scan(ctx: Any, *args: Any, **params: Any) -> Sequence[Any]:
     if passed is not None:
         return passed
     return compat.stock_rule(ctx, *args, **params)
+
+
+def _is_around_others(loop: Loop) -> bool:
+    """Whether a loop has others inside, or is but one step.
+
+    Loops that were marked to be left are of this kind.  In the forward pass of a
+    gradient their mark is found on the loops inside too, which are ours.
+    """
+    inside = (eqn.primitive.name for eqn in equations(loop.body.jaxpr))
+    return loop.length == 1 or "scan" in inside
 
 
 def types_of(loop: Loop) -> AbstractContextManager[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from typing import Any
 
@@ -101,6 +102,17 @@ def sleeper(tiles: int, milliseconds: int) -> Kernel:
         b.store(F32(1), at(b, out, t))
 
     return per_tile(body, 0, 1, tiles, threads=True)
+
+
+def calling(function: Any, tiles: int, threads: bool = False) -> Kernel:
+    """Calls ``function(tile)`` of ctypes for each tile; one result, left as it is."""
+    address = ctypes.cast(function, ctypes.c_void_p).value
+
+    def body(b: ir.IRBuilder, t: Any, out: Any) -> None:
+        kind = ir.FunctionType(ir.VoidType(), [I64])
+        b.call(b.inttoptr(I64(address), kind.as_pointer()), [t])
+
+    return per_tile(body, 0, 1, tiles, threads)
 
 
 def declared(module: ir.Module, name: str, result: Any, *arguments: Any) -> Any:

@@ -10,14 +10,15 @@ import ctypes
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from handmade import axpy, sleeper, witness
+from handmade import axpy, calling, sleeper, witness
 from processes import output
 
-from onescan.targets.cpu import available, handler
+from onescan.targets.cpu import available, handler, interrupts
 from onescan.targets.cpu import kernel as cpu
 
 Function = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
@@ -43,13 +44,16 @@ class FakeXla:
         self.pool_size = pool_size
         self.schedule = schedule
         self.context = context
-        functions = [0] * 14
+        self.run_id, self.created = 1, 0
+        functions = [0] * 17
         self._keep = [
             Function(self._destroy),
             Function(self._schedule),
             Function(self._num_threads),
+            Function(self._run_id),
+            Function(self._create),
         ]
-        for index, function in zip((2, 11, 12), self._keep, strict=True):
+        for index, function in zip((2, 11, 12, 16, 0), self._keep, strict=True):
             functions[index] = ctypes.cast(function, ctypes.c_void_p).value or 0
         self.api = words(0, 0, 24, 0, 3 << 32, 0, *functions)
 
@@ -80,6 +84,17 @@ class FakeXla:
         task, job = Task(word(args, 3)), word(args, 4)
         self.schedule(lambda: task(job))
         return None
+
+    def _run_id(self, args: int) -> int | None:
+        assert word(args, 2) == self.context
+        ctypes.c_int64.from_address(args + 3 * POINTER).value = self.run_id
+        return None
+
+    def _create(self, args: int) -> int:
+        said = ctypes.string_at(word(args, 2))
+        assert said == b"onescan: the loop was ended by Ctrl-C"
+        self.created += 1
+        return 77
 
     def _error(self) -> int:
         self.errors += 1
@@ -264,3 +279,95 @@ def test_the_job_is_freed_by_the_last_to_leave(monkeypatch: pytest.MonkeyPatch):
     assert len(freed) == 2
     FakeXla(POOL, None).call(kernel, x, x, x.copy())
     assert len(freed) == 3
+
+
+class Pressed:
+    """Ctrl-C in the words of the runtime, without a signal."""
+
+    def __init__(self) -> None:
+        loaded = handler.loaded()
+        self.words = {
+            name: kind.from_address(loaded[name])
+            for name, kind in interrupts.WORDS.items()
+        }
+
+    def press(self) -> None:
+        self.words["onescan_presses"].value += 1
+
+    def decide(self, run: int = 0) -> None:
+        self.words["onescan_stopped"].value = run
+        self.words["onescan_stop"].value = self.words["onescan_presses"].value
+
+
+@pytest.mark.parametrize("look", [0, 1, 3])
+def test_ctrl_c_during_a_call(look: int):
+    """A kernel that looks ends early; one that does not, at its end, as an error."""
+    tiles, seen, ctrl_c = 64, [], Pressed()
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_int64)
+    def note(tile: int) -> None:
+        seen.append(tile)
+        if tile == 9:
+            ctrl_c.press()
+            ctrl_c.decide()
+
+    kernel = replace(calling(note, tiles), look=look)
+    xla = FakeXla(POOL, None)
+    assert xla.call(kernel, np.zeros(1, np.float32)) == 77
+    assert xla.created == 1
+    last = {0: tiles - 1, 1: 9, 3: 11}[look]
+    assert seen == list(range(last + 1))
+    seen.clear()
+    xla.run_id = 2
+    ctrl_c.press()  # and somebody decides that it ends nothing
+    assert (
+        xla.call(replace(calling(note, 5), look=look), np.zeros(1, np.float32)) is None
+    )
+    assert seen == list(range(5))
+
+
+def test_all_threads_leave():
+    tiles, seen, ctrl_c = 1000, [], Pressed()
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_int64)
+    def note(tile: int) -> None:
+        seen.append(tile)
+        if len(seen) == 20:
+            ctrl_c.press()
+            ctrl_c.decide()
+
+    kernel = replace(calling(note, tiles, threads=True), look=1)
+    threads: list[threading.Thread] = []
+
+    def schedule(task: Callable[[], None]) -> None:
+        threads.append(threading.Thread(target=task))
+        threads[-1].start()
+
+    assert FakeXla(POOL, schedule).call(kernel, np.zeros(1, np.float32)) == 77
+    for thread in threads:
+        thread.join()
+    assert 20 <= len(seen) < 20 + POOL + 4 * POOL
+
+
+@pytest.mark.parametrize(("look", "calls"), [(1, 1), (0, 16)])
+def test_later_kernels_of_the_same_run_do_not_start(look: int, calls: int):
+    """One that looks at once, of others one in sixteen."""
+    xla, ctrl_c, seen = FakeXla(POOL, None), Pressed(), []
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_int64)
+    def note(tile: int) -> None:
+        seen.append(tile)
+
+    kernel, nothing = replace(calling(note, 2), look=look), np.zeros(1, np.float32)
+
+    def call(run: int) -> list[int | None]:
+        xla.run_id = run
+        return [xla.call(kernel, nothing) for _ in range(calls)]
+
+    run = 10 * calls
+    assert call(run) == [None] * calls
+    ctrl_c.press()
+    ctrl_c.decide(run)
+    assert call(run).count(77) == 1
+    assert call(run + 1) == [None] * calls
+    assert seen == [0, 1] * (3 * calls - 1)

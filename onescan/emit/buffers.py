@@ -29,7 +29,8 @@ class Buffers:
         self.e, self.plan = e, e.plan
         loop, jaxpr = e.plan.loop, e.plan.loop.body.jaxpr
         self.loop = loop
-        *buffers, self.number = e.function.args
+        count = len(jaxpr.invars) + len(e.plan.tails) + len(jaxpr.outvars)
+        buffers, self.number = e.function.args[:count], e.function.args[count]
         self.num_in = len(jaxpr.invars)
         results = self.num_in + len(e.plan.tails)
         self.pointers = [*buffers[: self.num_in], *buffers[results:]]

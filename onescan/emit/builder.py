@@ -262,6 +262,11 @@ class Builder(ir.IRBuilder):
                 self._remember(held, ptr, offset, loaded)
         return loaded
 
+    def latest(self, ptr: Any, kind: Any) -> Any:
+        """What stands at a place that others write to at any time."""
+        text = f"load atomic {kind}, ptr {ptr.get_reference()} monotonic, align 8"
+        return self._write(kind, text)
+
     def store(self, value: Any, ptr: Any, align: int | None = None) -> Any:
         text = f"store {_listed(value)}, ptr {ptr.get_reference()}{_aligned(align)}"
         root, offset = _home(ptr)

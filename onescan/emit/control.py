@@ -130,7 +130,7 @@ def scan(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
         for k in range(inner.length):
             step((k,))
     else:
-        with e.loop(inner.length) as k:
+        with e.patient_loop(inner.length, work / e.plan.tiles) as k:
             step((k,))
     return [*cells, *ys]
 
@@ -159,7 +159,10 @@ def while_(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     if test.shape:
         test = e.materialise(test)
     e.sync()
-    e.b.cbranch(_any(e, test), inside, done)
+    again = _any(e, test)
+    if e.since is not None:
+        again = e.b.and_(again, e.goes_on())
+    e.b.cbranch(again, inside, done)
     rounds = e.b.trips
     e.b.trips = rounds * ROUNDS
     e.begin_at(inside)

@@ -17,7 +17,11 @@ from llvmlite import ir
 
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, Vec, add, scale
+from onescan.plan.patience import rounds_between
 from onescan.plan.plan import INTERLEAVED, Lane, Plan
+
+#: the word of the runtime that long kernels look at
+STOP = "onescan_stop"
 
 #: from the indices of loops to those of elements
 Places = list[Callable[[Any], tuple[Index, ...]]]
@@ -50,6 +54,8 @@ class Loops:
     has_unroll_hints = True
     #: how much longer the code of an operation is than usual
     dear = 1
+    #: how often Ctrl-C had been pressed when this call began, where it is looked for
+    since: ty.Value = None
 
     def __init__(self, plan: Plan, function: ir.Function, b: ty.Builder) -> None:
         self.plan, self.function, self.b = plan, function, b
@@ -71,6 +77,29 @@ class Loops:
             yield index
 
     @contextmanager
+    def patient_loop(self, count: int, operations: float, unroll: int = 0) -> Any:
+        """A loop of rounds of so many operations, which Ctrl-C ends if it is long."""
+        size = rounds_between(count, operations) if self.since is not None else 0
+        if not size:
+            with self.loop(count, unroll) as index:
+                yield index
+            return
+        blocks = -(-count // size)
+        with self.repeated(blocks), self._loop(blocks, 1, self.goes_on) as block:
+            begin = self.b.mul(block, ir.Constant(ty.I64, size))
+            left = self.b.sub(ir.Constant(ty.I64, count), begin)
+            whole = ir.Constant(ty.I64, size)
+            is_last = self.b.icmp_signed("<", left, whole)
+            here = self.b.select(is_last, left, whole)
+            with self.loop(here, unroll, count / blocks) as index:
+                yield self.b.add(begin, index)
+
+    def goes_on(self) -> ty.Value:
+        """Whether nobody has ended this call by Ctrl-C."""
+        stop = self.b.latest(stop_word(self.function.module), ty.I64)
+        return self.b.icmp_signed("<=", stop, self.since)
+
+    @contextmanager
     def repeated(self, times: float) -> Iterator[None]:
         """Code that runs so often."""
         before = self.b.trips
@@ -79,7 +108,12 @@ class Loops:
         self.b.trips = before
 
     @contextmanager
-    def _loop(self, count: int | ty.Value, unroll: int) -> Any:
+    def _loop(
+        self,
+        count: int | ty.Value,
+        unroll: int,
+        goes_on: Callable[[], ty.Value] | None = None,
+    ) -> Any:
         b = self.b
         before = b.block
         head = self.function.append_basic_block("loop")
@@ -93,6 +127,8 @@ class Loops:
         done = self.function.append_basic_block("done")
         end = ir.Constant(ty.I64, count) if isinstance(count, int) else count
         again = b.icmp_signed("<", following, end)
+        if goes_on is not None:
+            again = b.and_(again, goes_on())
         branch = b.cbranch(again, head, done)
         if unroll and self.has_unroll_hints:
             branch.set_metadata("llvm.loop", self._unroll_hint(unroll))
@@ -266,3 +302,10 @@ class Loops:
                 n %= width
             width //= 2
         return found
+
+
+def stop_word(module: ir.Module) -> ty.Value:
+    """The runtime's word for the last Ctrl-C that ended loops."""
+    if STOP not in module.globals:
+        ir.GlobalVariable(module, ty.I64, STOP)
+    return module.globals[STOP]

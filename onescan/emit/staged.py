@@ -24,6 +24,7 @@ from llvmlite import ir
 from onescan.emit import types as ty
 from onescan.emit.arrays import Index, Memory, add, scale
 from onescan.emit.emitter import Emitter
+from onescan.plan.patience import operations_in
 
 #: steps of a stage: those of one number of four bytes are a cache line
 STEPS = 16
@@ -43,7 +44,8 @@ class Chunk:
 @contextmanager
 def chunks(e: Emitter, length: int, reverse: bool) -> Iterator[Chunk]:
     """Code for every chunk of a loop's steps; the last may be a short one."""
-    with e.loop(-(-length // STEPS), unroll=1) as number:
+    each = STEPS * operations_in(e.plan, e.plan.loop.body.jaxpr)
+    with e.patient_loop(-(-length // STEPS), each, unroll=1) as number:
         b, most = e.b, ir.Constant(ty.I64, STEPS)
         begin = b.mul(number, most)
         left = b.sub(ir.Constant(ty.I64, length), begin)

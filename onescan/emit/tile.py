@@ -31,6 +31,7 @@ from onescan.emit.emitter import Emitter
 from onescan.emit.prefetch import Span
 from onescan.emit.staged import STEPS, Stage, chunks
 from onescan.plan.parts import Part, parts
+from onescan.plan.patience import operations_in
 from onescan.plan.plan import Lane, Plan
 
 #: a carry of more bytes than this (in one tile) stays in its result buffer
@@ -137,7 +138,8 @@ class Tile(Buffers):
         if self.stages:
             self._by_chunks(one_step)
             return
-        with self.e.loop(self.loop.length, unroll=1) as step:
+        each = operations_in(self.plan, self.loop.body.jaxpr)
+        with self.e.patient_loop(self.loop.length, each, unroll=1) as step:
             one_step(step, {})
 
     def _by_chunks(self, one_step: OneStep) -> None:

@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from onescan.long import interrupts
+from onescan.long.ctrl_c import ctrl_c
 from onescan.long.show import bar_for
 
 #: seconds between two calls of a loop, and between two drawings of a bar
@@ -61,14 +61,14 @@ _lock = threading.RLock()
 
 def start(loop: Loop) -> int:
     """Open the bar of a new run; the number of the run."""
-    interrupts.watch()
+    ctrl_c().listen()
     with _lock:
         for number in [n for n, run in _runs.items() if run.loop is loop]:
             _close(number)
         number = next(_numbers)
         bar = bar_for(loop.given, loop.name, loop.total, nested=bool(_runs))
-        _runs[number] = Run(loop, bar, interrupts.count())
-        interrupts.hold()
+        _runs[number] = Run(loop, bar, ctrl_c().count())
+        ctrl_c().hold()
         return number
 
 
@@ -78,11 +78,11 @@ def tick(number: int, count: int, metrics: dict[str, float]) -> int:
         run = _runs.get(number)
         if run is None:
             return LAST
-        if interrupts.count() != run.signals:
+        if ctrl_c().count() != run.signals:
             close_all()
-            interrupts.interrupt()
+            ctrl_c().interrupt()
             raise KeyboardInterrupt
-        interrupts.hold()
+        ctrl_c().hold()
         run.count, run.metrics = max(run.count, count), metrics
         now = time.monotonic()
         if now - run.drawn >= REFRESH:
@@ -111,7 +111,7 @@ def close_all() -> None:
 def _close(number: int) -> None:
     run = _runs.pop(number)
     if not _runs:
-        interrupts.hold(0)
+        ctrl_c().hold(0)
     run.bar.update(run.count, run.metrics)
     run.bar.close()
 

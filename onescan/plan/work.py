@@ -82,7 +82,7 @@ def equations(jaxpr: Jaxpr) -> Iterator[Equation]:
         yield eqn
         for value in eqn.params.values():
             for part in value if isinstance(value, (tuple, list)) else (value,):
-                inner = getattr(part, "jaxpr", None)
+                inner = getattr(part, "jaxpr", part)  # of a closed one
                 if isinstance(inner, Jaxpr):
                     yield from equations(inner)
 

@@ -14,6 +14,7 @@ from onescan.emit.emitter import Emitter
 from onescan.emit.math.features import allow
 from onescan.emit.tile import Tile
 from onescan.loop import LeaveToXla
+from onescan.plan.patience import looks
 from onescan.plan.plan import Plan
 from onescan.plan.profile import Profile
 from onescan.targets.cpu.products.amx_steps import by_unit, unit
@@ -48,13 +49,16 @@ def build(plan: Plan) -> tuple[ir.Module, Profile]:
     loop = plan.loop
     count = len(loop.body.in_avals) + len(plan.tails) + len(loop.body.out_avals)
     void = ir.VoidType()
-    kind = ir.FunctionType(void, [*[ty.PTR] * count, ty.I64])
+    patient = looks(plan)
+    extra = [ty.I64] if patient else []
+    kind = ir.FunctionType(void, [*[ty.PTR] * count, ty.I64, *extra])
     tile = ir.Function(module, kind, "tile")
     tile.linkage = "internal"
     tile.attributes.add("noinline")
-    for argument in tile.args[:-1]:
+    for argument in tile.args[:count]:
         argument.add_attribute("noalias")
     e = CpuEmitter(plan, tile)
+    e.since = tile.args[-1] if patient else None
     CpuTile(e).emit()
     if e.stack_bytes > LARGEST:
         raise LeaveToXla(
@@ -72,12 +76,14 @@ def build(plan: Plan) -> tuple[ir.Module, Profile]:
         b.load(_element(b, buffers, ir.Constant(ty.I64, i)), typ=ty.PTR)
         for i in range(count)
     ]
+    behind = _element(b, buffers, ir.Constant(ty.I64, count))
+    since = [b.load(behind, typ=ty.I64)] if patient else []
     body, done = kernel.append_basic_block("body"), kernel.append_basic_block("done")
     b.cbranch(b.icmp_signed("<", first, last), body, done)
     b.position_at_end(body)
     number = b.phi(ty.I64)
     number.add_incoming(first, entry)
-    b.call(tile, [*pointers, number])
+    b.call(tile, [*pointers, number, *since])
     following = b.add(number, ir.Constant(ty.I64, 1))
     number.add_incoming(following, body)
     b.cbranch(b.icmp_signed("<", following, last), body, done)

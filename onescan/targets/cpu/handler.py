@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from onescan.runtime import compiler
-from onescan.targets.cpu import available
+from onescan.targets.cpu import available, interrupts
 
 POOL = Path(__file__).with_name("pool.ll")
 
@@ -66,6 +66,8 @@ define internal void @advise(ptr %page, i64 %size) nounwind {
   ret void
 }
 """
+#: what handlers call, and the word that kernels look at
+USED = ("onescan_run", "onescan_large", "onescan_stop")
 #: bytes of a result from which that is worth a call of the system: two large pages
 LARGE = 4 << 20
 
@@ -76,6 +78,7 @@ def handler_text(
     tiles: int,
     grain: int,
     result_bytes: Sequence[int] = (),
+    look: int = 0,
 ) -> str:
     """The handler of a kernel, to be appended to the text of the kernel's module."""
     large = "\n".join(
@@ -84,33 +87,44 @@ def handler_text(
         if size >= LARGE
     )
     return f"""
-declare ptr @onescan_run(ptr, ptr, i64, i64, i64, i64)
+declare ptr @onescan_run(ptr, ptr, i64, i64, i64, i64, i64)
 declare void @onescan_large(ptr, i64, i64)
 
 define ptr @handler(ptr %frame) nounwind {{
 {large}
   %error = tail call ptr @onescan_run(
     ptr %frame, ptr @kernel, i64 {num_operands}, i64 {num_results},
-    i64 {tiles}, i64 {grain})
+    i64 {tiles}, i64 {grain}, i64 {look})
   ret ptr %error
 }}
 """
 
 
-@functools.cache
 def runtime() -> dict[str, int]:
-    """The addresses of what handlers call, compiled on first use."""
+    """The addresses of what handlers and kernels use."""
+    return {name: loaded()[name] for name in USED}
+
+
+@functools.cache
+def ctrl_c() -> interrupts.Interrupts:
+    """Ctrl-C, as the kernels of this process see it."""
+    return interrupts.Interrupts(loaded())
+
+
+@functools.cache
+def loaded() -> dict[str, int]:
+    """The addresses of all that the runtime has, compiled on first use."""
     return load(runtime_text())
 
 
 def runtime_text() -> str:
-    """`pool.ll` for the platform at hand."""
+    """`pool.ll` and `interrupt.ll` for the platform at hand."""
     processor = compiler.triple().split("-")[0]
     pause = PAUSES.get(processor, "")
     return (
         f'target triple = "{compiler.triple()}"\n'
         f'target datalayout = "{compiler.data_layout()}"\n'
-        f"{POOL.read_text()}\n"
+        f"{POOL.read_text()}\n{interrupts.text()}\n"
         f"define internal void @pause() nounwind {{\n  {pause}\n  ret void\n}}\n"
         f"{ADVISE if sys.platform == 'linux' else NO_ADVICE}"
         f"{_waiting(processor)}"
@@ -127,9 +141,9 @@ def _waiting(processor: str) -> str:
 
 def load(text: str, imports: Mapping[str, int] | None = None) -> dict[str, int]:
     """Compile a runtime, tell it how many threads to use, and give its entries."""
-    exports = ["onescan_run", "onescan_large", "onescan_cores"]
-    addresses = compiler.link(text, exports, imports)
-    cores = ctypes.c_int64.from_address(addresses.pop("onescan_cores"))
+    exports = [*USED, *interrupts.WORDS, *interrupts.FUNCTIONS, "onescan_cores"]
+    addresses = compiler.link(text, list(dict.fromkeys(exports)), imports)
+    cores = ctypes.c_int64.from_address(addresses["onescan_cores"])
     cores.value = available.cores()
     os.register_at_fork(after_in_child=lambda: setattr(cores, "value", 1))
     return addresses

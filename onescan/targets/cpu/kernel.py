@@ -31,8 +31,9 @@ class Kernel:
     `buffers` points to the data pointers of the operands and then of the results;
     the kernel does the tiles from `first` up to `last` of 0 up to `tiles`.  Tiles are
     independent; with `threads` they are spread over XLA's thread pool, at least
-    `grain` of them at a time.  Large results may come in large pages.  In a module
-    that is `finished` there is nothing that LLVM's passes would make better.
+    `grain` of them at a time.  Where they may take long, Ctrl-C is looked for after
+    every `look` of them.  Large results may come in large pages.  In a module that is
+    `finished` there is nothing that LLVM's passes would make better.
     """
 
     module: ir.Module
@@ -43,6 +44,7 @@ class Kernel:
     grain: int = 1
     result_bytes: tuple[int, ...] = ()
     finished: bool = False
+    look: int = 0
     profile: Profile | None = None  # what it does, where that was counted
 
     @property
@@ -100,6 +102,7 @@ def code(kernel: Kernel) -> Code:
     with _lock:
         if name not in _codes:
             exports, imports = ["handler", "kernel"], handler.runtime()
+            handler.ctrl_c().prepare()
             addresses = compiler.link(text, exports, imports, kernel.level)
             capsule = jax.ffi.pycapsule(addresses["handler"])
             jax.ffi.register_ffi_target(name, capsule, platform="cpu")
@@ -128,6 +131,7 @@ def _text(kernel: Kernel) -> str:
         kernel.tiles,
         grain,
         kernel.result_bytes,
+        kernel.look,
     )
 
 

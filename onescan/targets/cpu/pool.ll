@@ -3,7 +3,8 @@
 ;
 ; A kernel is `void (ptr buffers, i64 first, i64 last)`; its own module holds only a
 ; short handler that calls @onescan_run with its constants (handler.py, which also
-; defines @pause, @sleep, @wake and @advise for the machine at hand).
+; defines @pause, @sleep, @wake and @advise for the machine at hand).  Behind the
+; buffers stands how often Ctrl-C had been pressed when the call began (interrupt.ll).
 ;
 ; The structs are those of XLA's FFI (xla/ffi/api/c_api.h, version 0.3), cut off after
 ; the last field that is read; XLA only ever appends fields.
@@ -15,7 +16,7 @@
 %List = type { i64, ptr, i64, ptr, ptr }          ; size, extensions, count, types, items
 %CallFrame = type { i64, ptr, ptr, ptr, i32, %List, %List }
                             ; size, extensions, api, context, stage, operands, results
-%Api = type { i64, ptr, %Version, ptr, [14 x ptr] }
+%Api = type { i64, ptr, %Version, ptr, [17 x ptr] }
                             ; size, extensions, version, internal, functions
 %Destroy = type { i64, ptr, ptr }                 ; size, extensions, error
 %Schedule = type { i64, ptr, ptr, ptr, ptr }      ; size, extensions, context, task, data
@@ -26,8 +27,8 @@
 ; helper that XLA starts late, after the call has returned, finds no chunk left and
 ; touches nothing but the job.  `next` has a cache line to itself.  A caller that has
 ; waited long says so in `asleep`, and whoever does the last tile wakes it.
-%Job = type { i64, [56 x i8], i64, i64, ptr, i64, i64, i64, [0 x ptr] }
-                    ; next, -, done, references, kernel, tiles, chunk, asleep, buffers
+%Job = type { i64, [56 x i8], i64, i64, ptr, i64, i64, i64, i64, i64, [0 x ptr] }
+      ; next, -, done, references, kernel, tiles, chunk, asleep, look, since, buffers
 
 ; The threads one call may use; set by handler.py, 1 in a forked child, where XLA's
 ; pool has no threads.
@@ -38,9 +39,10 @@ declare void @free(ptr)
 declare i64 @llvm.umin.i64(i64, i64)
 declare i64 @llvm.umax.i64(i64, i64)
 
-; The handler of XLA's FFI, with the constants of one kernel.  Null is success.
+; The handler of XLA's FFI, with the constants of one kernel.  Null is success.  After
+; every %look tiles it looks for Ctrl-C; a kernel with 0 there does not take long.
 define ptr @onescan_run(ptr %frame, ptr %kernel, i64 %operands, i64 %results,
-                        i64 %tiles, i64 %grain) nounwind {
+                        i64 %tiles, i64 %grain, i64 %look) nounwind {
 entry:
   %handshake = call i1 @is_handshake(ptr %frame)
   br i1 %handshake, label %metadata, label %call
@@ -61,6 +63,15 @@ metadata:                       ; version 0.1: accepted by every XLA that has th
   ret ptr null
 
 call:
+  %since = load atomic i64, ptr @onescan_presses monotonic, align 8
+  %stopped = call i1 @begin(ptr %frame, i64 %look)
+  br i1 %stopped, label %failed, label %go
+
+failed:
+  %error = call ptr @ended(ptr %frame)
+  ret ptr %error
+
+go:
   %chunks = udiv i64 %tiles, %grain
   %cores = load i64, ptr @onescan_cores
   %useful = call i64 @llvm.umin.i64(i64 %chunks, i64 %cores)
@@ -75,15 +86,54 @@ ask:
 
 serial:
   %count = add i64 %operands, %results
-  %buffers = alloca ptr, i64 %count
+  %slots = add i64 %count, 1
+  %buffers = alloca ptr, i64 %slots
   call void @collect(ptr %buffers, ptr %frame, i64 %operands, i64 %results)
-  call void %kernel(ptr %buffers, i64 0, i64 %tiles)
-  ret ptr null
+  %slot = getelementptr i64, ptr %buffers, i64 %count
+  store i64 %since, ptr %slot
+  call void @run_tiles(ptr %kernel, ptr %buffers, i64 0, i64 %tiles, i64 %look,
+                       i64 %since)
+  br label %over
 
 threaded:
   call void @run_threaded(ptr %frame, ptr %kernel, i64 %operands, i64 %results,
-                          i64 %tiles, i64 %grain, i64 %workers)
+                          i64 %tiles, i64 %grain, i64 %workers, i64 %look, i64 %since)
+  br label %over
+
+over:
+  %ended = call i1 @is_ended(i64 %since)
+  br i1 %ended, label %failed, label %well
+
+well:
   ret ptr null
+}
+
+; Some tiles, with a look after every %look of them; 0 is none.
+define internal void @run_tiles(ptr %kernel, ptr %buffers, i64 %first, i64 %last,
+                                i64 %look, i64 %since) alwaysinline nounwind {
+entry:
+  %never = icmp eq i64 %look, 0
+  br i1 %never, label %all, label %some
+
+all:
+  call void %kernel(ptr %buffers, i64 %first, i64 %last)
+  ret void
+
+some:
+  %from = phi i64 [ %first, %entry ], [ %to, %next ]
+  %ended = call i1 @is_ended(i64 %since)
+  %done = icmp uge i64 %from, %last
+  %leave = or i1 %ended, %done
+  br i1 %leave, label %return, label %next
+
+next:
+  %stop = add i64 %from, %look
+  %to = call i64 @llvm.umin.i64(i64 %stop, i64 %last)
+  call void %kernel(ptr %buffers, i64 %from, i64 %to)
+  br label %some
+
+return:
+  ret void
 }
 
 ; Asks for large pages for one result of a call, which has so many bytes.  Fresh memory
@@ -140,10 +190,11 @@ no:
 ; thread the caller is on.
 define internal void @run_threaded(
     ptr %frame, ptr %kernel, i64 %operands, i64 %results, i64 %tiles, i64 %grain,
-    i64 %workers) nounwind {
+    i64 %workers, i64 %look, i64 %since) nounwind {
 entry:
   %count = add i64 %operands, %results
-  %end = getelementptr %Job, ptr null, i32 0, i32 8, i64 %count
+  %slots = add i64 %count, 1
+  %end = getelementptr %Job, ptr null, i32 0, i32 10, i64 %slots
   %bytes = ptrtoint ptr %end to i64
   %job = call ptr @malloc(i64 %bytes)
   %next.at = getelementptr %Job, ptr %job, i32 0, i32 0
@@ -166,8 +217,14 @@ entry:
   store i64 %chunk, ptr %chunk.at
   %asleep.at = getelementptr %Job, ptr %job, i32 0, i32 7
   store i64 0, ptr %asleep.at
-  %buffers = getelementptr %Job, ptr %job, i32 0, i32 8
+  %look.at = getelementptr %Job, ptr %job, i32 0, i32 8
+  store i64 %look, ptr %look.at
+  %since.at = getelementptr %Job, ptr %job, i32 0, i32 9
+  store i64 %since, ptr %since.at
+  %buffers = getelementptr %Job, ptr %job, i32 0, i32 10
   call void @collect(ptr %buffers, ptr %frame, i64 %operands, i64 %results)
+  %slot = getelementptr i64, ptr %buffers, i64 %count
+  store i64 %since, ptr %slot
   br label %schedule
 
 schedule:
@@ -227,7 +284,11 @@ entry:
   %chunk.at = getelementptr %Job, ptr %job, i32 0, i32 6
   %chunk = load i64, ptr %chunk.at
   %asleep.at = getelementptr %Job, ptr %job, i32 0, i32 7
-  %buffers = getelementptr %Job, ptr %job, i32 0, i32 8
+  %look.at = getelementptr %Job, ptr %job, i32 0, i32 8
+  %look = load i64, ptr %look.at
+  %since.at = getelementptr %Job, ptr %job, i32 0, i32 9
+  %since = load i64, ptr %since.at
+  %buffers = getelementptr %Job, ptr %job, i32 0, i32 10
   br label %take
 
 take:
@@ -238,7 +299,8 @@ take:
 do:
   %stop = add i64 %first, %chunk
   %last = call i64 @llvm.umin.i64(i64 %stop, i64 %tiles)
-  call void %kernel(ptr %buffers, i64 %first, i64 %last)
+  call void @run_tiles(ptr %kernel, ptr %buffers, i64 %first, i64 %last, i64 %look,
+                       i64 %since)
   %size = sub i64 %last, %first
   %before = atomicrmw add ptr %done.at, i64 %size seq_cst
   %after = add i64 %before, %size

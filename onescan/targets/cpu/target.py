@@ -12,6 +12,7 @@ from onescan.naming import millions
 from onescan.passes import PASSES
 from onescan.passes.worth import keeps_busy
 from onescan.plan.layout import buffer_layouts
+from onescan.plan.patience import tiles_between
 from onescan.plan.plan import Plan
 from onescan.plan.verify import verify
 from onescan.plan.work import work_of
@@ -80,6 +81,7 @@ class Cpu(Target):
             threads=plan.threads,
             grain=plan.grain,
             result_bytes=tuple(nbytes([aval]) for aval in results_of(plan.loop)),
+            look=tiles_between(plan),
             profile=profile,
         )
 

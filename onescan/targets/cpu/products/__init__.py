@@ -17,6 +17,7 @@ from jax.interpreters import mlir
 
 from onescan.loop import nbytes
 from onescan.passes.products import by_xla, product_p
+from onescan.plan.patience import rounds_between
 from onescan.targets.cpu import machine
 from onescan.targets.cpu.kernel import Kernel, lowering, register
 from onescan.targets.cpu.products import amx_gemm, gemm
@@ -40,14 +41,16 @@ def lower_product(
     else:
         plan = blocks_of(matrices, host)
         module = gemm.build(plan)
+    count = prod(plan.tiles)
     kernel = Kernel(
         module,
         num_operands=2,
         num_results=1,
-        tiles=prod(plan.tiles),
+        tiles=count,
         threads=plan.threads,
         result_bytes=(nbytes([result]),),
         finished=True,
+        look=rounds_between(count, rows * columns * right.shape[0] / count),
     )
     return lowering(register(kernel))(ctx, x, y)
 

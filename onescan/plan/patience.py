@@ -1,0 +1,47 @@
+"""How long a kernel may run before it looks whether the user wants it to end.
+
+A look is a load and a branch.  Loops that are over soon have none, and those that take
+long one in so many rounds that it costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onescan.plan.plan import Plan
+from onescan.plan.work import equations, work_of
+
+#: operations that are over before anybody could press Ctrl-C, and between two looks
+#: (10 ns each in slow bodies; `tests/test_interrupts.py` waits for the end)
+SHORT, BETWEEN = 1e7, 1e5
+#: operations that a round takes beside its own
+ROUND = 4
+
+
+def rounds_between(rounds: int, operations: float) -> int:
+    """Rounds of a loop between two looks, 0 where none is needed."""
+    each = operations + ROUND
+    return max(1, int(BETWEEN / each)) if rounds * each > SHORT else 0
+
+
+def operations_in(plan: Plan, jaxpr: Any) -> float:
+    """What a body computes in one tile."""
+    return sum(work.operations for work in work_of(jaxpr)) / max(plan.tiles, 1)
+
+
+def looks(plan: Plan) -> bool:
+    """Whether the kernel of a loop looks: it takes long, or who knows how long."""
+    if plan.grid is not None:
+        return False
+    body = plan.loop.body.jaxpr
+    each = operations_in(plan, body) + ROUND
+    open_end = any(eqn.primitive.name == "while" for eqn in equations(body))
+    return open_end or each * plan.loop.length * plan.tiles > SHORT
+
+
+def tiles_between(plan: Plan) -> int:
+    """Tiles between two looks."""
+    if not looks(plan):
+        return 0
+    each = (operations_in(plan, plan.loop.body.jaxpr) + ROUND) * plan.loop.length
+    return max(1, int(BETWEEN / each))
