@@ -71,7 +71,7 @@ class Row:
                 f"explained: only the last {EXPLAINED} loops are kept until "
                 "clear_report(). Call onescan.explain with its function and arguments."
             )
-        return explain_loop(loop, kept.values_of(_identity(self)))
+        return explain_loop(loop, kept.values_of(_identity(self)), self.reason)
 
 
 @dataclass(frozen=True)

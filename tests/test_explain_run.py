@@ -319,6 +319,23 @@ def test_rows_of_a_report_explain_themselves():
         report[0].explain()
 
 
+def test_a_program_may_leave_a_loop_that_would_be_native():
+    onescan.clear_report()
+    body = lambda c, x: (c + x, c)
+    platforms = {"lowering_platforms": ("cpu", "cuda")}
+    run = jax.jit(lambda xs: onescan.scan(body, 0.0, xs))
+    run.trace(jnp.ones(3)).lower(**platforms)
+    (row,) = onescan.report()
+    told = row.explain()
+    around = f"In this program XLA ran the loop: {row.reason}. By itself:"
+    assert told.run.in_its_program == around
+    assert "compiled for several platforms" in around
+    assert around in " ".join(str(told).split())
+    assert around in told._repr_html_()
+    assert told.run.default.engine == "native"
+    assert onescan.explain(body, 0.0, jnp.ones(3)).run.in_its_program is None
+
+
 def test_arguments_keep_their_names_in_a_report():
     onescan.clear_report()
 

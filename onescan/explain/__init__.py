@@ -14,7 +14,7 @@ from onescan.arguments import as_sequence
 from onescan.errors import ScanValueError
 from onescan.explain.decide import decide, here
 from onescan.explain.measure import Times, measured
-from onescan.explain.steps import Step, shapes_in, shapes_of, steps_in, steps_of
+from onescan.explain.steps import shapes_in, shapes_of, steps_in, steps_of
 from onescan.explain.view import Explanation as Explanation
 from onescan.hook import types_of
 from onescan.loop import Loop
@@ -76,30 +76,33 @@ def explain(
         )
 
 
-def explain_loop(loop: Loop, values: Sequence[Any] | str | None = None) -> Explanation:
+def explain_loop(
+    loop: Loop, values: Sequence[Any] | str | None = None, left: str | None = None
+) -> Explanation:
     """The same of a loop of which the program is known, and perhaps what it was given.
 
     The values are those of its first call, flat; or text that says why there are none.
+    `left` is why XLA ran the loop, if it did.
     """
-    steps: tuple[Step, ...] = ()
-    if values is not None and not isinstance(values, str):
-        with types_of(loop), switches.using(engine="xla"):
-            steps = tuple(steps_in(loop, values))
+    if values is None:
+        about, values = f"{NO_VALUES}. {HOW_TO_KEEP}", ""
+    elif isinstance(values, str):
+        about = f"{NO_VALUES}: {values}."
+    else:
+        about = FIRST_CALL if loop.length else None
+    with types_of(loop), switches.using(engine="xla"):
+        shapes = shapes_in(loop)
+        steps = () if isinstance(values, str) else tuple(steps_in(loop, values))
     return Explanation(
         name=loop.name,
         source=None if loop.source == "unknown" else loop.source,
         reverse=loop.reverse,
-        shapes=shapes_in(loop),
+        shapes=shapes,
         steps=steps,
         loop=loop,
-        about_values=FIRST_CALL if steps else _why_none(values),
+        about_values=about,
+        left=left,
     )
-
-
-def _why_none(values: Any) -> str:
-    if isinstance(values, str):
-        return f"{NO_VALUES}: {values}."
-    return f"{NO_VALUES}. {HOW_TO_KEEP}"
 
 
 def _measured(loop: Loop | None, arguments: Sequence[Any] | None) -> Times:

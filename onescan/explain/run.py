@@ -23,6 +23,7 @@ from onescan.explain.memory import Memory, memory_of
 from onescan.explain.notes import Note, notes_of
 from onescan.explain.places import PLACES, Place, Placed, placed
 from onescan.explain.words import duration, plural
+from onescan.hook import types_of
 from onescan.loop import Loop, nbytes
 from onescan.plan.plan import Plan
 from onescan.plan.work import work_of
@@ -135,10 +136,19 @@ class Run:
     loop: Loop
     platforms: tuple[OnPlatform, ...]
     times: Times | None = None  # measured on this machine
+    left: str | None = None  # why XLA ran it in the program that it comes from
 
     @staticmethod
-    def of(loop: Loop, times: Times | None = None) -> Run:
-        return Run(loop, tuple(OnPlatform(decide(loop, p)) for p in PLATFORMS), times)
+    def of(loop: Loop, times: Times | None = None, left: str | None = None) -> Run:
+        platforms = tuple(OnPlatform(decide(loop, p)) for p in PLATFORMS)
+        return Run(loop, platforms, times, left)
+
+    @property
+    def in_its_program(self) -> str | None:
+        """What the program around a loop made of it, where the loop alone differs."""
+        if self.left is None or self.left == self.default.decision.reason:
+            return None
+        return f"In this program XLA ran the loop: {self.left}. By itself:"
 
     @property
     def default(self) -> OnPlatform:
@@ -162,7 +172,8 @@ class Run:
 
     @cached_property
     def memory(self) -> Memory:
-        return memory_of(self.loop)
+        with types_of(self.loop):
+            return memory_of(self.loop)
 
     @cached_property
     def advice(self) -> list[str]:

@@ -46,6 +46,8 @@ def printed(told: Explanation) -> Iterator[RenderableType]:
     if told.loop is None:
         return
     yield _below(Text("How it runs", "bold"))
+    if told.run.in_its_program:
+        yield Text(told.run.in_its_program)
     yield _run(told.run)
     default = told.run.default
     if functions := told.functions[default.platform]:

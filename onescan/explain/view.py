@@ -49,6 +49,7 @@ class Explanation:
     loop: Loop | None = None
     times: Times | None = None  # measured, where that was asked for
     about_values: str | None = None  # which they are, or why there are none
+    left: str | None = None  # why XLA ran it in the program that it comes from
 
     @property
     def title(self) -> str:
@@ -73,7 +74,7 @@ class Explanation:
     @cached_property
     def run(self) -> Run:
         """How the loop will run: engines, costs, memory, advice."""
-        return Run.of(self._loop(), self.times)
+        return Run.of(self._loop(), self.times, self.left)
 
     @cached_property
     def functions(self) -> dict[str, list[Function]]:

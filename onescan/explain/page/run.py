@@ -11,7 +11,9 @@ from onescan.explain.words import duration, number, percent, ratio, size, times
 
 
 def run_part(run: Run) -> Html:
+    around = run.in_its_program
     parts = [
+        *([tag("p", quoted(around))] if around else []),
         tag("div", *map(_platform, run.platforms), class_="cards"),
         tag("h3", "One step"),
         _facts(run),
