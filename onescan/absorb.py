@@ -38,6 +38,8 @@ LIGHT: dict[str, Callable[..., Any]] = {
 }
 #: how many of them one x may take
 MOST = 6
+#: how many xs a note names
+NAMED = 2
 
 Value = Any  # of the program being lowered
 Step = Callable[[Mapping[Value, Any]], Any]  # from sources of one step to an array
@@ -94,8 +96,19 @@ def absorbed(loop: Loop, args: Sequence[Value]) -> Absorbed | None:
             *larger.carry_avals,
             *(compat.stacked(aval, loop.length) for aval in larger.x_avals),
         ],
-        f"computed {len(recipes)} of the xs in the loop, not in memory before it",
+        _told(loop, list(recipes)),
     )
+
+
+def _told(loop: Loop, made: list[int]) -> str:
+    """What was done to which xs, and what it saves."""
+    names = compat.argument_names(loop)
+    first = loop.num_consts + loop.num_carry
+    what = f"{len(made)} of the xs"
+    if names and len(made) <= NAMED:
+        what = " and ".join(names[first + i] for i in made)
+    saved = nbytes([loop.x_avals[i] for i in made])
+    return f"computed {what} in the loop, so {saved:,} bytes a step wait in no memory"
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -17,7 +19,9 @@ A, B = (
     jax.random.normal(jax.random.key(k), (STEPS, LANES), dtype=jnp.float32)
     for k in (0, 1)
 )
-NOTE = "computed 1 of the xs in the loop, not in memory before it"
+NOTE = (
+    r"computed (\S+|1 of the xs) in the loop, so [\d,]+ bytes a step wait in no memory"
+)
 
 
 def step(c, x):
@@ -27,7 +31,8 @@ def step(c, x):
 
 def test_work_in_front_of_a_loop_is_done_in_it():
     text, notes = run(lambda scan, a: scan(step, jnp.zeros(LANES), 2 * a + 1), A)
-    assert notes == [NOTE]
+    (note,) = notes
+    assert re.fullmatch(NOTE, note)
     assert "multiply" not in text
 
 
@@ -39,7 +44,8 @@ def test_work_on_what_the_loop_reads_anyway():
         return scan(both, jnp.zeros(LANES), (a, a * b, b))
 
     text, notes = run(program, A, B)
-    assert notes == [NOTE]
+    (note,) = notes
+    assert re.fullmatch(NOTE, note)
     assert "multiply" not in text
 
 
@@ -150,5 +156,5 @@ def test_the_program_is_the_same_every_time():
         return jax.jit(program).lower(A, *B[:5]).as_text()
 
     first = text()
-    assert NOTE in onescan.report().rows[-1].notes
+    assert any(re.fullmatch(NOTE, note) for note in onescan.report().rows[-1].notes)
     assert all(text() == first for _ in range(4))
