@@ -27,7 +27,7 @@ from onescan.llvm import compile_loop
 from onescan.loop import LeaveToXla, Loop
 from onescan.outcome import Left, Native
 from onescan.plan.work import equations
-from onescan.targets import absorbs
+from onescan.targets import absorbs, everywhere
 
 #: the types that JAX has only where they are enabled
 WIDE = frozenset(map(np.dtype, ("int64", "uint64", "float64", "complex128")))
@@ -142,6 +142,8 @@ def _outcome(ctx: Any, loop: Loop, args: Sequence[Any]) -> Native | Left:
         return Left('a loop in its body is in a region of engine("xla")')
     if (devices := compat.num_devices(ctx)) > 1:
         return Left(f"the program is sharded over {devices} devices")
+    if (chosen := switches.current().engine) in everywhere():
+        platform = chosen
     if absorbs(platform) and (larger := absorbed(loop, args)) is not None:
         outcome = _compiled(larger.loop, platform)
         if isinstance(outcome, Native):

@@ -26,7 +26,7 @@ Engine = Literal["auto", "xla", "native"]
 class Settings:
     """What decides how a loop is lowered."""
 
-    engine: Engine = "auto"
+    engine: Engine | str = "auto"
     installed: bool = False  # take every jax.lax.scan, not only onescan.scan
     strict: bool = False  # a loop left to XLA is an error
     check: bool = False  # run both engines and compare
@@ -110,14 +110,15 @@ def is_installed() -> bool:
 
 
 @contextmanager
-def engine(name: Engine) -> Iterator[None]:
+def engine(name: Engine | str) -> Iterator[None]:
     """Choose the engine for the loops of this region.
 
     "auto" takes the native engine where it can and gains, "xla" is stock JAX,
     and "native" raises `EngineError` with the reason where the native engine
-    cannot take a loop. Around a call of a function, the region holds for all loops
-    of the function. Inside a function that is compiled, it holds for the loops in
-    it, whatever region the function is called in:
+    cannot take a loop. "interpreter" runs the plan of a loop in NumPy, tile by tile:
+    very slow, and an oracle for those who work on plans. Around a call of a function,
+    the region holds for all loops of the function. Inside a function that is compiled,
+    it holds for the loops in it, whatever region the function is called in:
 
     >>> import jax, jax.numpy as jnp, onescan
     >>> @jax.jit
@@ -127,10 +128,13 @@ def engine(name: Engine) -> Iterator[None]:
     ...         most, _ = onescan.scan(lambda c, x: (jnp.maximum(c, x), None), 0.0, xs)
     ...     return total, most
     """
-    if name not in get_args(Engine):
+    from onescan.targets import everywhere  # which looks at the settings
+
+    names = (*get_args(Engine), *everywhere())
+    if name not in names:
         raise ScanValueError(
             f'onescan.engine: "{name}" is not an engine. '
-            f"Choose one of {', '.join(get_args(Engine))}."
+            f"Choose one of {', '.join(names)}."
         )
     with region(engine=name):
         yield

@@ -21,15 +21,12 @@ from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Memory
 from onescan.emit.convert import convert
 from onescan.emit.emitter import DEEPEST, Emitter
-from onescan.emit.indexing import SCATTERS
 from onescan.emit.rules import RULES
 from onescan.loop import Equation
-from onescan.plan.work import FREE
-from onescan.primitives import ELEMENTWISE, IDENTITIES
+from onescan.primitives import ELEMENTWISE, FREE, IDENTITIES, UPDATES
 
 #: what computes each element where it is pulled
 FUSED = ELEMENTWISE | FREE | IDENTITIES
-UPDATES = {"dynamic_update_slice", *SCATTERS}
 
 
 class Body:

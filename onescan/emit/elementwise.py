@@ -21,6 +21,7 @@ from onescan.emit.convert import convert, intrinsic, like, rounded, suffix
 from onescan.emit.emitter import Emitter
 from onescan.emit.math import FUNCTIONS, shared
 from onescan.emit.math.remainder import remainder as exact_remainder
+from onescan.primitives import record_of
 
 Op = Callable[[ty.Builder, Any, list[ir.Value]], ir.Value]
 CONTRACT = ("contract",)
@@ -43,7 +44,7 @@ def rule(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
             e.elements[id(eqn)] = e.elements.get(id(eqn), 0.0) + made
         return rounded(e.b, value, out.aval.dtype)
 
-    cost = COSTS.get(eqn.primitive.name, 1)
+    cost = record_of(eqn).cost
     if np.dtype(out.aval.dtype) in ty.HALVES:
         cost += ROUNDING
     return [e.lazy(out, at, operands, cost, pointwise=True)]
@@ -376,20 +377,3 @@ OPS: dict[str, Op] = {
 
 #: rough operations of rounding to a half type
 ROUNDING = 20
-#: rough operations of one element, where that is not 1
-COSTS = {
-    "convert_element_type": 0,
-    "bitcast_convert_type": 0,
-    "neg": 0,
-    "not": 0,
-    "div": 4,
-    "sqrt": 6,
-    "rsqrt": 8,
-    "polynomial": 8,
-    "rem": 20,
-    **dict.fromkeys(("exp", "exp2", "logistic", "tanh", "log", "sin", "cos"), 16),
-    **dict.fromkeys(("expm1", "log1p", "tan", "erf", "erfc", "erf_inv"), 25),
-    **dict.fromkeys(("pow", "atan2", "lgamma", "digamma", "cbrt"), 40),
-    **dict.fromkeys(("asin", "acos", "atan", "sinh", "cosh"), 25),
-    **dict.fromkeys(("asinh", "acosh", "atanh"), 40),
-}

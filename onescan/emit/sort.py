@@ -19,7 +19,6 @@ from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, Vec
 from onescan.emit.emitter import Emitter
 
-LONGEST = 64
 #: rough operations of one exchange of one operand
 EXCHANGE = 5
 

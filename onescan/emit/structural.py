@@ -15,7 +15,7 @@ import numpy as np
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, Vec, add, as_value, scale
 from onescan.emit.emitter import Emitter
-from onescan.plan.axes import reshape_groups
+from onescan.primitives.axes import reshape_groups
 
 
 def broadcast_in_dim(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:

@@ -10,10 +10,9 @@ from jax.extend.core import Literal
 from onescan import compat
 from onescan.emit import types as ty
 from onescan.emit.rules import RULES
-from onescan.emit.sort import LONGEST
 from onescan.loop import Equation, LeaveToXla, Loop
 from onescan.plan.work import equations
-from onescan.primitives import ELEMENTWISE
+from onescan.primitives import ELEMENTWISE, record_of
 
 #: a constant array inside a body is kept with the code up to this many elements
 LARGEST_LITERAL = 4096
@@ -45,7 +44,8 @@ def _reason(eqn: Equation) -> str | None:
         return f"`{name}` at {where} asks for another result type"
     if name in ELEMENTWISE and not _ranks_fit(eqn):
         return f"`{name}` at {where} mixes ranks"
-    if name in CHECKS and (reason := CHECKS[name](eqn)):
+    refuses = record_of(eqn).refuses
+    if refuses is not None and (reason := refuses(eqn)):
         return f"`{name}` at {where} {reason}"
     return None
 
@@ -53,55 +53,3 @@ def _reason(eqn: Equation) -> str | None:
 def _ranks_fit(eqn: Equation) -> bool:
     rank = len(eqn.outvars[0].aval.shape)
     return all(len(v.aval.shape) in (0, rank) for v in eqn.invars)
-
-
-def _sort(eqn: Equation) -> str | None:
-    n = eqn.invars[0].aval.shape[eqn.params["dimension"]]
-    return f"is over {n} elements" if n > LONGEST else None
-
-
-def _scatter(eqn: Equation) -> str | None:
-    if eqn.primitive.name == "scatter" and not _replaces(eqn):
-        return "applies a function"
-    return None
-
-
-def _replaces(eqn: Equation) -> bool:
-    update = eqn.params.get("update_jaxpr")
-    jaxpr = getattr(update, "jaxpr", update)
-    return jaxpr is None or (not jaxpr.eqns and jaxpr.outvars[0] is jaxpr.invars[1])
-
-
-def _bitcast(eqn: Equation) -> str | None:
-    (x,), (out,) = eqn.invars, eqn.outvars
-    same = x.aval.dtype.itemsize == out.aval.dtype.itemsize
-    return None if same else "changes the width"
-
-
-def _reduce_precision(eqn: Equation) -> str | None:
-    bits = eqn.params["exponent_bits"], eqn.params["mantissa_bits"]
-    return None if min(bits) > 0 else f"asks for {bits} bits"
-
-
-def _argument(eqn: Equation) -> str | None:
-    return None if len(eqn.params["axes"]) == 1 else "is over several axes"
-
-
-def _reshape(eqn: Equation) -> str | None:
-    return None if eqn.params.get("dimensions") is None else "permutes"
-
-
-def _dot(eqn: Equation) -> str | None:
-    return None if eqn.params.get("out_sharding") is None else "has a sharding"
-
-
-CHECKS: dict[str, Any] = {
-    "argmax": _argument,
-    "argmin": _argument,
-    "bitcast_convert_type": _bitcast,
-    "dot_general": _dot,
-    "reduce_precision": _reduce_precision,
-    "reshape": _reshape,
-    "scatter": _scatter,
-    "sort": _sort,
-}

@@ -18,10 +18,9 @@ from onescan.loop import Loop
 from onescan.passes.overtime import computed_after
 from onescan.passes.split import Parts, Split, parts_of, rebuilt, unchanged
 from onescan.passes.worth import FILLS_A_VECTOR, elements
+from onescan.primitives import record_of
 
-#: primitives that cost less than reading their result from memory
-LIGHT = frozenset("add integer_pow max min mul neg one_minus_square square sub".split())
-#: how many of them may lead from one y to another
+#: how many light primitives may lead from one y to another
 MOST = 4
 
 
@@ -74,7 +73,7 @@ def _follows(
         if v in parts.consts:
             continue
         maker = makers.get(v)
-        if maker is None or maker.primitive.name not in LIGHT:
+        if maker is None or not record_of(maker).light:
             return False
         work.add(id(maker))
         waiting += [x for x in maker.invars if isinstance(x, Var)]

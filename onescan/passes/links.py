@@ -33,6 +33,7 @@ from jax.nn import logsumexp
 from onescan import compat
 from onescan.passes.inline import flatten
 from onescan.passes.split import Parts, variables
+from onescan.primitives import named
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,17 +47,6 @@ class Link:
     combine: Callable[[Any, Any], Any]
 
 
-KINDS = {
-    "add": "sum",
-    "add_any": "sum",
-    "sub": "sum",
-    "max": "max",
-    "min": "min",
-    "and": "and",
-    "or": "or",
-    "xor": "xor",
-    "mul": "product",
-}
 LOGADDEXP = "logaddexp"
 
 #: from the values of all steps, stacked, to their combination
@@ -105,7 +95,7 @@ def link_from(v: Var, uses: Uses) -> Link | None:
 
 def _single(v: Any, eqn: JaxprEqn) -> Link | None:
     name = eqn.primitive.name
-    kind = KINDS.get(name)
+    kind = named(name).collects
     new: Any = eqn.outvars[0]
     terms = [x for x in eqn.invars if x is not v]
     if kind is None or len(terms) != 1 or (name == "sub" and terms[0] is eqn.invars[0]):

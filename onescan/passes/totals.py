@@ -29,17 +29,7 @@ from onescan.passes.overtime import evaluate, kinds_of, over_time
 from onescan.passes.products import product
 from onescan.passes.split import Parts
 from onescan.passes.worth import elements, is_view
-from onescan.plan.work import FREE
-from onescan.primitives import ELEMENTWISE
-
-#: linear in all their operands together
-LINEAR = frozenset(
-    """
-    add add_any broadcast_in_dim concatenate copy expand_dims neg reduce_sum reshape
-    rev slice split squeeze sub transpose
-    """.split()
-)
-
+from onescan.primitives import ELEMENTWISE, FREE, named
 
 #: what costs nothing or little to compute again outside
 CHEAP = ELEMENTWISE | FREE
@@ -82,7 +72,7 @@ class Totals:
     def operands(self, eqn: JaxprEqn) -> list[Any] | None:
         """The operands an equation is linear in, the others being fixed."""
         name = eqn.primitive.name
-        if name in LINEAR:
+        if named(name).linear:
             return list(eqn.invars)
         if name == "convert_element_type":
             kept = all(jnp.issubdtype(v.aval.dtype, np.floating) for v in _ends(eqn))

@@ -15,8 +15,8 @@ from typing import Any, Literal
 from jax.extend.core import JaxprEqn
 
 from onescan import compat
-from onescan.plan.work import FREE, work_in
-from onescan.primitives import CONTROL
+from onescan.plan.work import work_in
+from onescan.primitives import FREE, named, record_of
 
 #: multiply-adds of one step from which a matrix product is worth moving
 HEAVY = 8192
@@ -38,22 +38,12 @@ FILLED_BY_STEPS = 64
 #: which draws of random bits do better for all steps at once
 Draws = Literal["few", "all"]
 
-#: platforms with far more threads than a loop may have lanes
-PARALLEL_DEVICES = frozenset(("cuda",))
 #: steps from which a linear recurrence is worth solving in chunks, and lanes up to
 #: which it is: on an H200, 4096 steps of 1 to 1024 lanes take half the time in chunks,
 #: though their ten to twenty kernels take as long to launch as one does to run; 2048
 #: steps or 4096 lanes take longer
 LONG = 4096
 FEW_LANES = 1024
-
-#: primitives that JAX gives to a library, batched as well as one by one
-LIBRARY = frozenset(
-    """
-    cholesky conv_general_dilated eig eigh fft householder_product lu qr schur svd
-    triangular_solve tridiagonal tridiagonal_solve
-    """.split()
-)
 
 
 def operations(eqn: JaxprEqn) -> float:
@@ -71,20 +61,17 @@ def is_view(eqn: JaxprEqn) -> bool:
 
 
 def is_movable(eqn: JaxprEqn) -> bool:
-    """Whether an equation may run outside of the loop, for all steps at once.
-
-    A branch would run both sides there, and an inner loop as often as the longest of
-    them needs.
-    """
-    return eqn.primitive.name not in CONTROL and not eqn.effects
+    """Whether an equation may run outside of the loop, for all steps at once."""
+    return record_of(eqn).movable and not eqn.effects
 
 
 def is_heavy(eqn: JaxprEqn) -> bool:
     """Whether an equation does better for all steps at once."""
-    if eqn.primitive.name == "dot_general":
+    kind = record_of(eqn).kind
+    if kind == "product":
         work = operations(eqn)
         return work >= HEAVY and pays(work, eqn.outvars)
-    return eqn.primitive.name in LIBRARY
+    return kind == "library"
 
 
 def is_draw(eqn: JaxprEqn, draws: Draws = "all", steps: int = 0) -> bool:
@@ -98,7 +85,7 @@ def is_draw(eqn: JaxprEqn, draws: Draws = "all", steps: int = 0) -> bool:
 def keeps_busy(eqn: JaxprEqn) -> bool:
     """Whether XLA does as well, on a CPU, with one step of this at a time."""
     touched = elements([*eqn.invars, *eqn.outvars])
-    return eqn.primitive.name == "dot_general" and operations(eqn) >= BUSY * touched
+    return record_of(eqn).kind == "product" and operations(eqn) >= BUSY * touched
 
 
 def pays(saved: float, left: Iterable[Any]) -> bool:
@@ -122,12 +109,6 @@ def pays_in_chunks(length: int, lanes: int) -> int:
     return 1 << round(log2(length) / 2)
 
 
-NAMES = {
-    "dot_general": ("matrix product", "matrix products"),
-    "threefry2x32": ("draw of random bits", "draws of random bits"),
-}
-
-
 def described(verb: str, eqns: Sequence[JaxprEqn], end: str) -> list[str]:
     """ "hoisted 1 matrix product (x @ W, rnn.py:31) over 1000 steps", by kind."""
     kinds: dict[str, Counter[str]] = {}
@@ -137,7 +118,7 @@ def described(verb: str, eqns: Sequence[JaxprEqn], end: str) -> list[str]:
     notes = []
     for name, places in kinds.items():
         count = sum(places.values())
-        one, many = NAMES.get(name, (f"`{name}`", f"`{name}`"))
+        one, many = named(name).words or (f"`{name}`", f"`{name}`")
         what = one if count == 1 else many
         notes.append(f"{verb} {count} {what} ({'; '.join(places)}) {end}")
     return notes

@@ -4,40 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 from jax.extend.core import Jaxpr
 
 from onescan import compat
 from onescan.loop import Equation
-
-#: operations of one element, where that is not 1
-DEAR = {
-    **dict.fromkeys(("exp", "exp2", "log", "logistic", "tanh", "sin", "cos"), 16),
-    **dict.fromkeys(("expm1", "log1p", "tan", "erf", "erfc", "erf_inv"), 25),
-    **dict.fromkeys(("asin", "acos", "atan", "sinh", "cosh", "pow", "atan2"), 30),
-    **dict.fromkeys(("asinh", "acosh", "atanh", "lgamma", "digamma", "cbrt"), 40),
-    **dict.fromkeys(("div", "sqrt", "rsqrt"), 4),
-    "threefry2x32": 110,
-    "rem": 20,
-    "gather": 6,
-}
-
-FREE = {
-    "broadcast_in_dim",
-    "reshape",
-    "squeeze",
-    "expand_dims",
-    "transpose",
-    "slice",
-    "iota",
-    "split",
-    "unstack",
-    "rev",
-    "copy",
-    "dynamic_slice",
-}
+from onescan.primitives import record_of
 
 
 @dataclass(frozen=True)
@@ -73,7 +46,7 @@ def work_in(eqn: Equation, times: int = 1) -> Iterator[Work]:
         for branch in eqn.params["branches"]:
             yield from work_of(branch.jaxpr, times)
     else:
-        yield Work(eqn, *_cost(eqn), times)
+        yield Work(eqn, *record_of(eqn).done(eqn), times)
 
 
 def equations(jaxpr: Jaxpr) -> Iterator[Equation]:
@@ -87,29 +60,7 @@ def equations(jaxpr: Jaxpr) -> Iterator[Equation]:
                     yield from equations(inner)
 
 
-def _cost(eqn: Equation) -> tuple[int, float]:
-    name = eqn.primitive.name
-    results = sum(prod(v.aval.shape) for v in eqn.outvars)
-    if name in FREE:
-        return results, 0.0
-    if name == "dot_general":
-        (contracted, _), _ = eqn.params["dimension_numbers"]
-        shape = eqn.invars[0].aval.shape
-        return results, float(prod(shape[i] for i in contracted))
-    if name.startswith(("reduce_", "arg", "cum")) and name != "reduce_precision":
-        inputs = prod(eqn.invars[0].aval.shape)
-        return results, inputs / max(results, 1)
-    if name == "sort":
-        n = eqn.invars[0].aval.shape[eqn.params["dimension"]]
-        return results, 2.0 * max(n, 2).bit_length() ** 2
-    if name.startswith(("scatter", "dynamic_update_slice")):
-        return prod(eqn.invars[-1].aval.shape or (1,)), 6.0
-    return results, float(DEAR.get(name, 1))
-
-
 def operand_of(eqn: Equation) -> Any:
     """The value whose last dimension an equation runs along."""
-    name = eqn.primitive.name
-    if name.startswith(("reduce_", "arg")) and name != "reduce_precision":
-        return eqn.invars[0]
-    return eqn.outvars[0]
+    reduces = record_of(eqn).kind == "reduction"
+    return eqn.invars[0] if reduces else eqn.outvars[0]

@@ -24,6 +24,12 @@ def absorbs(platform: str) -> bool:
     return platform in platforms() and platforms()[platform].ABSORBS
 
 
+def everywhere() -> list[str]:
+    """The targets that run loops of any platform, if they are asked to."""
+    found = platforms().items()
+    return [name for name, p in found if getattr(p, "EVERYWHERE", False)]
+
+
 def target_of(platform: str) -> Target:
     """The target of a platform; raises `LeaveToXla` where there is none."""
     if platform not in platforms():

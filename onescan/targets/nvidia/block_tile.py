@@ -10,9 +10,9 @@ from llvmlite import ir
 
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, Memory
-from onescan.emit.body import UPDATES
 from onescan.emit.control import renew
 from onescan.emit.tile import OneStep
+from onescan.primitives import UPDATES
 from onescan.targets.nvidia import block_concatenate as block_pieces
 from onescan.targets.nvidia import block_products
 from onescan.targets.nvidia import block_reductions as block_sums

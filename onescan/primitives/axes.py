@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from jax.extend.core import Var
+from jax.extend.core import Jaxpr, Var
+
+from onescan.primitives.record import AxesRule
 
 Node = tuple[Any, int]
 
@@ -13,7 +15,8 @@ Node = tuple[Any, int]
 class Axes:
     """Joined and struck dimensions (a union-find)."""
 
-    def __init__(self) -> None:
+    def __init__(self, rule_of: Callable[[str], AxesRule]) -> None:
+        self.rule_of = rule_of  # of a primitive
         self.parent: dict[Node, Node] = {}
         self.struck: set[Node] = set()
 
@@ -42,6 +45,20 @@ class Axes:
         """Positions along dimension i of x meet."""
         if isinstance(x, Var):
             self.struck.add(self.find((x, i)))
+
+    def visit(self, jaxpr: Jaxpr) -> None:
+        """Join and strike what the equations of a body do."""
+        for var in jaxpr.invars:
+            self.touch(var)
+        for eqn in jaxpr.eqns:
+            for var in eqn.outvars:
+                self.touch(var)
+            self.rule_of(eqn.primitive.name)(eqn, self)
+
+    def touch(self, var: Any) -> None:
+        """Know of the dimensions of a value."""
+        for i in range(len(var.aval.shape)):
+            self.find((var, i))
 
     def join_all(self, x: Any, y: Any) -> None:
         for i in range(len(x.aval.shape)):

@@ -1,0 +1,100 @@
+"""What many elements are combined by: reductions, running ones, order."""
+
+from __future__ import annotations
+
+from math import prod
+
+from onescan.loop import Equation
+from onescan.primitives.axes import Axes
+from onescan.primitives.record import Primitive, results
+from onescan.primitives.views import along
+
+
+def _reduction(eqn: Equation, axes: Axes) -> None:
+    (x,), (out,) = eqn.invars, eqn.outvars
+    place = 0
+    for i in range(len(x.aval.shape)):
+        if i in eqn.params["axes"]:
+            axes.strike(x, i)
+        else:
+            axes.join(x, i, out, place)
+            place += 1
+
+
+def _cumulative(eqn: Equation, axes: Axes) -> None:
+    along(eqn, axes, {eqn.params["axis"]})
+
+
+def _sort(eqn: Equation, axes: Axes) -> None:
+    along(eqn, axes, {eqn.params["dimension"]})
+
+
+def _each_operand(eqn: Equation) -> tuple[int, float]:
+    """An operation for each element that is combined."""
+    found = results(eqn)
+    return found, prod(eqn.invars[0].aval.shape) / max(found, 1)
+
+
+def _comparisons(eqn: Equation) -> tuple[int, float]:
+    n = eqn.invars[0].aval.shape[eqn.params["dimension"]]
+    return results(eqn), 2.0 * max(n, 2).bit_length() ** 2
+
+
+#: elements that a kernel sorts: it compares them all in a network
+LONGEST = 64
+
+
+def _too_long(eqn: Equation) -> str | None:
+    n = eqn.invars[0].aval.shape[eqn.params["dimension"]]
+    return f"is over {n} elements" if n > LONGEST else None
+
+
+def _several_axes(eqn: Equation) -> str | None:
+    return None if len(eqn.params["axes"]) == 1 else "is over several axes"
+
+
+RECORDS = [
+    *(
+        Primitive(
+            name=name,
+            kind="reduction",
+            axes=_reduction,
+            work=_each_operand,
+            linear=name == "reduce_sum",
+            exact=name in ("reduce_max", "reduce_min"),
+        )
+        for name in (
+            "reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_sum "
+            "reduce_xor"
+        ).split()
+    ),
+    *(
+        Primitive(
+            name=name,
+            kind="reduction",
+            axes=_reduction,
+            work=_each_operand,
+            refuses=_several_axes,
+            exact=True,
+        )
+        for name in ("argmax", "argmin")
+    ),
+    *(
+        Primitive(
+            name=name,
+            kind="cumulative",
+            axes=_cumulative,
+            work=_each_operand,
+            exact=name in ("cummax", "cummin"),
+        )
+        for name in ("cummax", "cummin", "cumprod", "cumsum")
+    ),
+    Primitive(
+        name="sort",
+        kind="sort",
+        axes=_sort,
+        work=_comparisons,
+        refuses=_too_long,
+        exact=True,
+    ),
+]
