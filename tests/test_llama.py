@@ -164,6 +164,8 @@ def test_sequences_end_at_their_own_end(params):
 
 @pytest.mark.parametrize("carried", [False, True])
 def test_the_decode_loop_does_not_copy_the_cache(carried):
+    if carried and jax.__version_info__ < (0, 11):
+        pytest.skip("the XLA of JAX 0.10 copies a carry that is read and then written")
     config = replace(SMALL, carried=carried)
     state = jax.eval_shape(lambda: empty_state(SMALL, 2, 64, jnp.float32))
     made = param_shapes(SMALL)
