@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
 
 import equinox as eqx
 import jax
@@ -15,8 +15,10 @@ import pytest
 
 import onescan
 from onescan import ScanTypeError, ScanValueError, train
-from onescan.train.convolutions import canonical, has_convolutions
+from onescan.train import program
 from onescan.train.length import chunk_length, estimated_seconds
+from onescan.train.program import is_one_by_one
+from onescan.train.state import divided
 
 X = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
 Y = np.sin(X).sum(1)
@@ -219,31 +221,48 @@ def test_flax_train_states():
     assert run.metrics["loss"][-1] < run.metrics["loss"][0]
 
 
-@pytest.mark.parametrize(
-    ("dims", "groups"), [("NCHW OIHW NCHW", 1), ("HWNC IOHW CWNH", 2)]
-)
-def test_convolutions_mean_the_same_in_the_fast_layout(dims, groups):
-    x = jax.random.normal(jax.random.key(0), (6, 6, 6, 6))
-    k = jax.random.normal(jax.random.key(1), {1: (4, 6, 3, 2), 2: (3, 4, 3, 2)}[groups])
+def blurring_step(kernel, batch):
+    def loss(kernel):
+        return jnp.mean((jnp.convolve(batch["y"], kernel, "same") - 1) ** 2)
 
-    @jax.jit
-    def convolved(k):
-        out = jax.lax.conv_general_dilated(
-            x, k, (2, 1), ((1, 0), (2, 1)), (1, 2), (2, 1), dims.split(), groups
-        )
-        return jnp.sum(jnp.sin(out)), out
+    value, slope = jax.value_and_grad(loss)(kernel)
+    return kernel - 0.1 * slope, {"loss": value}
 
-    f = jax.grad(convolved, has_aux=True)
-    jaxpr = jax.make_jaxpr(f)(k).jaxpr
-    assert has_convolutions(jaxpr)
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-4),
-        canonical(f)(k),
-        f(k),
-    )
-    fast = jax.make_jaxpr(canonical(f))(k)
-    found = re.findall(r"lhs_spec=(\(.*?\)), rhs_spec=(\(.*?\))", str(fast))
-    assert set(found) == {("(0, 3, 1, 2)", "(3, 2, 0, 1)")}
+
+@pytest.mark.parametrize("until", [None, lambda state, metrics: metrics["loss"] < 0.8])
+def test_steps_with_convolutions_are_called_one_by_one(until):
+    state, data = jnp.ones(3), stacked()
+    tried = divided(blurring_step, state, one_by_one(data)[0])
+    assert is_one_by_one(tried)
+    assert not is_one_by_one(divided(step, begin(), one_by_one(data)[0]))
+    ways = []
+    for again in (True, False):
+        with mock.patch.object(program, "is_one_by_one", lambda _, again=again: again):
+            found = train.fit(
+                blurring_step, state, data, chunk=10, until=until, progress=False
+            )
+            ways.append(found)
+    ours, loop = ways
+    assert (ours.steps, ours.stopped) == (loop.steps, loop.stopped)
+    assert ours.steps == 24 if until is None else 0 < ours.steps < 24
+    np.testing.assert_allclose(ours.metrics["loss"], loop.metrics["loss"], rtol=1e-5)
+    np.testing.assert_allclose(ours.state, loop.state, rtol=1e-5)
+
+
+def test_programs_are_compiled_once_for_all_runs():
+    program._recent.clear()
+    data = stacked()
+    first = fit(data, steps=8, chunk=4)
+    (loop,) = (known._loop for key, known in program._recent.items() if step in key)
+    size = loop._cache_size()
+    again = fit(jax.tree.map(lambda leaf: leaf + 0, data), steps=8, chunk=4)
+    assert loop._cache_size() == size
+    np.testing.assert_array_equal(first.metrics["loss"], again.metrics["loss"])
+    held = [known._source for known in program._recent.values()]
+    leaves = [leaf for source in held for leaf in jax.tree.leaves(vars(source))]
+    assert not any(isinstance(leaf, jax.Array | np.ndarray) for leaf in leaves)
+    fit(data, steps=8, chunk=4, until=lambda state, metrics: False)
+    assert loop._cache_size() == size
 
 
 def test_errors_of_iterators_come_through():
@@ -259,6 +278,7 @@ def test_errors_of_iterators_come_through():
 
 def test_the_report_names_the_users_step():
     onescan.clear_report()
+    program._recent.clear()
     fit(stacked())
     assert Path(__file__).name in str(onescan.report().to_dict())
 

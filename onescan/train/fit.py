@@ -22,7 +22,7 @@ from onescan.train.length import chunk_length, size_in_bytes
 from onescan.train.logs import Log, last_values, logs_of
 from onescan.train.metrics import History, Layout
 from onescan.train.prefetch import Prefetched
-from onescan.train.program import Programs
+from onescan.train.program import Programs, programs
 from onescan.train.run import Run, Stopped
 from onescan.train.sources import Chunk, Position, Source
 from onescan.train.state import Divided, divided
@@ -117,7 +117,7 @@ def fit(
         if position.steps and progress:
             bar.say(f"resumed after {position.steps} steps, from {checkpoint_dir}")
         training = Training(
-            Programs(step, tried, source, until),
+            programs(step, tried, source, until),
             store,
             Listeners(layout, history, logs, bar),
             looks_at_ends=until is not None,

@@ -76,6 +76,9 @@ class Iterated:
     def batch(self, data: Any, x: Any) -> Any:
         return x
 
+    def without_data(self) -> Iterated:
+        return Iterated(None, self.steps, self.epochs)
+
     def _epochs(self, start: Position) -> Iterator[tuple[tuple[int, int], Any]]:
         """Each batch, with the epoch and the number of the one that follows it."""
         epoch, skip = start.epoch, start.batch

@@ -64,6 +64,10 @@ class Source(Protocol):
         """What one step sees, inside the loop."""
         ...
 
+    def without_data(self) -> Source:
+        """The same as far as `xs` and `batch` go, holding on to nothing."""
+        ...
+
 
 @dataclass(frozen=True)
 class Batches:
@@ -110,6 +114,10 @@ class Batches:
 
     def batch(self, data: Any, x: Any) -> Any:
         return jax.tree.map(lambda leaf: leaf.at[x].get(mode="promise_in_bounds"), data)
+
+    def without_data(self) -> Batches:
+        types = lambda leaf: jax.ShapeDtypeStruct(np.shape(leaf), leaf.dtype)
+        return replace(self, data=jax.tree.map(types, self.data))
 
     def _per_epoch(self) -> int:
         return self.steps_per_epoch()
@@ -171,6 +179,9 @@ class NoBatches:
 
     def batch(self, data: Any, x: Any) -> Any:
         return None
+
+    def without_data(self) -> NoBatches:
+        return self
 
 
 def placed(batches: Batches, steps: int, seed: int) -> Batches:
