@@ -21,7 +21,6 @@ from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Memory
 from onescan.emit.convert import convert
 from onescan.emit.emitter import DEEPEST, Emitter
-from onescan.emit.rules import RULES
 from onescan.loop import Equation
 from onescan.primitives import ELEMENTWISE, FREE, IDENTITIES, UPDATES
 
@@ -78,8 +77,7 @@ class Body:
             self.now = k
             operands = [self.read(v) for v in eqn.invars]
             name = eqn.primitive.name
-            rule = self.e.special.get(name) or RULES[name]
-            results = rule(self.e, eqn, operands)
+            results = self.e.rules[name](self.e, eqn, operands)
             for var, array in zip(eqn.outvars, results, strict=True):
                 deep = array.depth >= DEEPEST
                 if array.memory is None and (deep or self.e.keeps(self, var, array)):

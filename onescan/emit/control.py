@@ -18,6 +18,7 @@ from llvmlite import ir
 from onescan import compat
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index
+from onescan.emit.body import Body
 from onescan.emit.convert import any_lane
 from onescan.emit.emitter import Emitter
 from onescan.plan.work import work_of
@@ -42,8 +43,6 @@ def emit_body(
     `homes` are the carries that some of them renew, `wanted_twice` those that are
     read in several places.
     """
-    from onescan.emit.body import Body  # rules and bodies need each other
-
     return Body(e, jaxpr, args, owned, homes or {}, wanted_twice).run()
 
 

@@ -5,9 +5,10 @@ Rules build `Array`s and ask the emitter for loops (`loops`) and scratch memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import product
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -50,8 +51,8 @@ class Emitter(Loops):
     fetches_ahead = False
     #: whether a carry may be written while its old value is read, place by place
     renews_in_place = True
-    #: rules of this kind of kernel, in place of those of the table
-    special: dict[str, Any] = {}  # noqa: RUF012, nobody changes it
+    #: how primitives are emitted in this kind of kernel
+    rules: Mapping[str, Any] = MappingProxyType({})
 
     def sync(self) -> None:
         """Let all who work on this tile meet, before all read what one wrote."""

@@ -25,6 +25,7 @@ from onescan.loop import Loop
 from onescan.passes.products import product
 from onescan.passes.split import Parts, Values, slice_of, variables
 from onescan.passes.worth import is_movable
+from onescan.primitives import record_of
 
 #: steps of a loop that does the work of all steps of another
 ROWS = 4
@@ -160,7 +161,7 @@ def _bound(eqn: JaxprEqn, *values: Any) -> list[Any]:
 
 def _is_row_product(eqn: JaxprEqn, axes: tuple[int | None, ...]) -> bool:
     """Whether an equation multiplies rows of this step by a matrix of all steps."""
-    if eqn.primitive.name != "dot_general" or axes != (0, None):
+    if record_of(eqn).kind != "product" or axes != (0, None):
         return False
     (contracted, _), batch = eqn.params["dimension_numbers"]
     operand: Any = eqn.invars[0]

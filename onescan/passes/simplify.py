@@ -32,6 +32,7 @@ from onescan.passes.split import (
     slice_of,
     variables,
 )
+from onescan.primitives import record_of
 
 
 def simplify(loop: Loop) -> Split | None:
@@ -148,7 +149,7 @@ def _merged(parts: Parts) -> Parts:
             continue
         if _transposes(eqn):
             transposed[eqn.outvars[0]] = eqn.invars[0]
-        if eqn.primitive.name == "dot_general":
+        if record_of(eqn).kind == "product":
             eqn = _without_transposes(eqn, transposed)
         key = _key(eqn)
         if key is not None and key in seen:

@@ -29,7 +29,7 @@ from onescan.passes.overtime import evaluate, kinds_of, over_time
 from onescan.passes.products import product
 from onescan.passes.split import Parts
 from onescan.passes.worth import elements, is_view
-from onescan.primitives import ELEMENTWISE, FREE, named
+from onescan.primitives import ELEMENTWISE, FREE, named, record_of
 
 #: what costs nothing or little to compute again outside
 CHEAP = ELEMENTWISE | FREE
@@ -87,7 +87,7 @@ class Totals:
     def is_product(self, eqn: JaxprEqn) -> bool:
         """Whether an equation multiplies two values that change with time."""
         return (
-            eqn.primitive.name == "dot_general"
+            record_of(eqn).kind == "product"
             and eqn.params.get("out_sharding") is None
             and not any(map(self.is_fixed, eqn.invars))
         )

@@ -113,3 +113,8 @@ def buffer_layouts(plan: Plan) -> tuple[list[Any], list[Any]]:
         layouts[i] = None
     tails = [layouts[i] for i in plan.tails]
     return layouts[:count] + tails, layouts[count:]
+
+
+def power_below(n: int) -> int:
+    """The largest power of two up to n."""
+    return 1 << (max(n, 1).bit_length() - 1)

@@ -14,6 +14,7 @@ from typing import Any
 from onescan.loop import Loop, nbytes
 from onescan.plan.profile import Instruction, Profile
 from onescan.plan.work import Work, work_of
+from onescan.primitives import record_of
 from onescan.speed import Speed
 from onescan.tune.costs import Costs
 
@@ -83,4 +84,4 @@ def by_xla(loop: Loop, cores: int, costs: Costs) -> float:
 
 def _is_large_product(work: Work, costs: Costs) -> bool:
     large = work.elements * work.each >= costs.xla_library
-    return large and work.eqn.primitive.name == "dot_general"
+    return large and record_of(work.eqn).kind == "product"

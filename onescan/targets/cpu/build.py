@@ -12,6 +12,7 @@ from onescan.emit import types as ty
 from onescan.emit.arrays import Array
 from onescan.emit.emitter import Emitter
 from onescan.emit.math.features import allow
+from onescan.emit.rules import RULES
 from onescan.emit.tile import Tile
 from onescan.loop import LeaveToXla
 from onescan.plan.patience import looks
@@ -34,7 +35,7 @@ def dot_general(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
 
 class CpuEmitter(Emitter):
     fetches_ahead = True
-    special = {"dot_general": dot_general}  # noqa: RUF012, nobody changes it
+    rules = {**RULES, "dot_general": dot_general}  # noqa: RUF012, nobody changes it
 
 
 class CpuTile(Tile):

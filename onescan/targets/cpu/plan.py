@@ -16,16 +16,16 @@ from jax.extend.core import Var
 from onescan.loop import Loop, nbytes
 from onescan.plan.batch_major import may_be_batch_major
 from onescan.plan.lanes import lane_axes
-from onescan.plan.layout import assign, finished
+from onescan.plan.layout import assign, finished, power_below
 from onescan.plan.merged import Merged, merged, share, without_repeats
 from onescan.plan.plan import INTERLEAVED, Lane, Plan, minor_dimension
 from onescan.plan.work import Work, operand_of, work_of
+from onescan.primitives import record_of
 from onescan.targets.cpu.machine import Machine
 from onescan.targets.cpu.products.steps import is_tiled
 from onescan.targets.cpu.tiles import (
     ROW_CARRY,
     carry_bytes,
-    power_below,
     stacked,
     tile_shape,
 )
@@ -135,7 +135,7 @@ def _along_inner(work: Work, native: int) -> float:
     shape = operand_of(work.eqn).aval.shape
     n = shape[minor_dimension(shape, native)] if shape else 1
     vectors = len(_widths(n, native)) if n else 1
-    dearer = PRODUCT if work.eqn.primitive.name == "dot_general" else INNER
+    dearer = PRODUCT if record_of(work.eqn).kind == "product" else INNER
     return work.operations * vectors / max(n, 1) * dearer
 
 

@@ -16,6 +16,7 @@ from onescan.plan.patience import tiles_between
 from onescan.plan.plan import Plan
 from onescan.plan.verify import verify
 from onescan.plan.work import work_of
+from onescan.primitives import record_of
 from onescan.runtime import compiler
 from onescan.speed import Speed
 from onescan.surround import arguments, bound, results_of, stock
@@ -103,7 +104,7 @@ class Cpu(Target):
         large = [
             work.operations
             for work in work_of(plan.loop.body.jaxpr)
-            if work.eqn.primitive.name == "dot_general"
+            if record_of(work.eqn).kind == "product"
             and work.operations >= LARGE_PRODUCT
             and not tiled(plan, work.eqn)
         ]

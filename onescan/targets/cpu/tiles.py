@@ -19,6 +19,7 @@ from jax.extend.core import Var
 
 from onescan.loop import Loop
 from onescan.plan.batch_major import may_be_batch_major
+from onescan.plan.layout import power_below
 from onescan.plan.work import work_of
 
 #: numbers that the lanes of a vector may hold at once, in SIMD registers: more than
@@ -123,11 +124,6 @@ def _even(blocks: int, most: int, threads: int) -> int:
     """
     tiles = max(threads, -(-blocks // max(most, 1)))
     return -(-blocks // tiles)
-
-
-def power_below(n: int) -> int:
-    """The largest power of two up to n."""
-    return 1 << (max(n, 1).bit_length() - 1)
 
 
 def _bytes(var: Any, size: int) -> int:

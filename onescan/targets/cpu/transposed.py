@@ -13,6 +13,7 @@ from math import prod
 from typing import Any
 
 from onescan.loop import Equation, Loop
+from onescan.primitives import record_of
 
 #: steps from which turning a matrix once is worth it
 STEPS = 32
@@ -37,7 +38,7 @@ def _sums_along_rows(eqn: Equation, var: Any, width: int) -> bool:
     columns, results = var.aval.shape[0], prod(eqn.outvars[0].aval.shape)
     if columns < width or results < VECTORS * width:
         return False
-    if eqn.primitive.name != "dot_general" or eqn.invars[0] is eqn.invars[1]:
+    if record_of(eqn).kind != "product" or eqn.invars[0] is eqn.invars[1]:
         return False
     (cx, cy), (bx, _) = eqn.params["dimension_numbers"]
     if bx:

@@ -46,7 +46,7 @@ class BlockTile(GpuTile):
     def _over_time(self, one_step: OneStep) -> None:
         super()._over_time(one_step)
         e, length = self.e, self.loop.length
-        e.special = RULES
+        e.rules = {**e.rules, **RULES}
         e.prepare = ir.IRBuilder(e.function.append_basic_block("prepare"))
         e.b.branch(e.prepare.block)
         start = e.function.append_basic_block("first")

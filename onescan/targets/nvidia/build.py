@@ -48,8 +48,9 @@ class ThreadEmitter(GpuEmitter):
         # blocks are larger where lanes are enough for more than one warp of each
         few = plan.grid is not None and plan.grid.threads == WARP
         if few and _made(plan) <= WORDS:  # one chain, and nothing else to do
-            self.special = {
-                "threefry2x32": partial(threefry2x32, hashes=hash_chain.hashed)
+            self.rules = {
+                **self.rules,
+                "threefry2x32": partial(threefry2x32, hashes=hash_chain.hashed),
             }
 
 

@@ -16,11 +16,11 @@ from jax.extend.core import Literal, Var
 from onescan.loop import LeaveToXla, Loop
 from onescan.naming import millions
 from onescan.plan.lanes import lane_axes
-from onescan.plan.layout import assign, finished
+from onescan.plan.layout import assign, finished, power_below
 from onescan.plan.merged import Merged, merged, without_repeats
 from onescan.plan.plan import Grid, Lane, Plan
 from onescan.plan.work import Work, equations, work_of
-from onescan.targets.cpu.tiles import power_below
+from onescan.primitives import record_of
 from onescan.targets.nvidia.machine import Chip
 from onescan.targets.nvidia.shares import unit_of
 
@@ -190,7 +190,7 @@ def _steady_products(loop: Loop) -> dict[int, int]:
             if not isinstance(v, Literal) and v in steady
         )
         for eqn in jaxpr.eqns
-        if eqn.primitive.name == "dot_general"
+        if record_of(eqn).kind == "product"
     }
     return {eqn: size for eqn, size in sizes.items() if size}
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from onescan.loop import Equation
 from onescan.plan.plan import Plan
+from onescan.primitives import record_of
 
 #: steps from which taking weights apart once is worth it
 STEPS = 32
@@ -44,7 +45,7 @@ def tiled(plan: Plan, eqn: Equation) -> Product | None:
     if "amx" not in plan.features or plan.width == 1:
         return None
     loop = plan.loop
-    if eqn.primitive.name != "dot_general" or loop.length < STEPS:
+    if record_of(eqn).kind != "product" or loop.length < STEPS:
         return None
     x, y = eqn.invars
     weights = loop.body.jaxpr.invars[: loop.num_consts]
