@@ -22,15 +22,14 @@ import onescan
 from onescan import train
 
 ROOT = Path(__file__).parents[1]
+PAGES = "README.md", "docs/gpu.md", "docs/numbers.md", "docs/long-loops.md"
 UNITS, BATCH, LENGTH = 128, 32, 48
 ADAM = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(3e-3))
 
 
 def load():
     """The letters that occur, and the text as numbers of letters."""
-    text = "".join(
-        (ROOT / name).read_text() for name in ("README.md", "docs/architecture.md")
-    )
+    text = "".join((ROOT / name).read_text() for name in PAGES)
     letters = sorted(set(text))
     number = {letter: i for i, letter in enumerate(letters)}
     return letters, np.array([number[letter] for letter in text], np.int32)

@@ -45,3 +45,23 @@ def test_pictures_are_there():
     pictures = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", text)
     assert len(pictures) == 3
     assert all((DOCS / picture).is_file() for picture in pictures)
+
+
+def test_the_loop_that_is_followed():
+    blocks = BLOCK.findall((DOCS / "following-a-loop.md").read_text(encoding="utf-8"))
+    (_, code), (_, jaxpr), (_, plan), *_ = blocks
+    file, namespace = "<following>", {"__name__": "following"}
+    linecache.cache[file] = len(code), None, code.splitlines(True), file
+    with redirect_stdout(io.StringIO()):
+        exec(compile(code, file, "exec"), namespace)
+    stages = namespace["stages"]
+    assert _has(stages["jaxpr"].splitlines(), jaxpr.splitlines())
+    assert plan.splitlines()[1] in stages["plan"]
+    assert {"llvm", "assembly"} <= set(stages)
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda p: p.stem)
+def test_links_lead_somewhere(page):
+    targets = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    files = [t for t in targets if not t.startswith(("http", "mailto"))]
+    assert all((page.parent / target).exists() for target in files), files

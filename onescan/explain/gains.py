@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from jax.extend.core import JaxprEqn
 
+from onescan import llvm
 from onescan.explain.decide import Decision, meant
 from onescan.plan.work import Work, work_in
 from onescan.tune.costs import Costs
@@ -31,6 +32,8 @@ class Prices:
     @staticmethod
     def of(decision: Decision) -> Prices | None:
         """Those of a loop, where its target has some."""
+        if llvm.trouble():
+            return None
         target, plan = meant(decision.platform), decision.plan
         costs = target.costs
         if costs is None:
