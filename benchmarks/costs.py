@@ -164,7 +164,7 @@ def vector() -> str:
 
 
 def of_places(line: str) -> float:
-    """Of one such line, for each of 16 places {p} of the first cache."""
+    """Of one such line, for each of 16 places {p} of the L1 cache."""
     body = []
     for k in range(16):
         body.append(f"%p{k} = getelementptr i8, ptr %p, i64 {64 * k}")

@@ -48,7 +48,7 @@ def engines(contracted: tuple[int, int]) -> dict[str, Any]:
 
 def measured(shape: tuple[int, int, int, bool], seconds: float) -> list[str]:
     """A row of the table."""
-    rows, columns, depth, turned = shape
+    rows, columns, depth, transposed = shape
     rng = np.random.default_rng(0)
     x, y = (
         rng.standard_normal(s).astype(np.float32)
@@ -56,10 +56,10 @@ def measured(shape: tuple[int, int, int, bool], seconds: float) -> list[str]:
     )
     some = x[:64].astype(np.float64)
     exact, size = some @ y.astype(np.float64), np.abs(some) @ np.abs(y)
-    left = jnp.asarray(np.ascontiguousarray(x.T) if turned else x)
+    left = jnp.asarray(np.ascontiguousarray(x.T) if transposed else x)
     right = jnp.asarray(y)
     calls, errors = {}, {}
-    for name, (meant, way) in engines((0 if turned else 1, 0)).items():
+    for name, (meant, way) in engines((0 if transposed else 1, 0)).items():
         with patch.object(machine, "host", lambda meant=meant: meant):
             calls[name] = jax.jit(lambda x, y, way=way: way(x, y))
             found = np.asarray(calls[name](left, right))[:64]
@@ -74,7 +74,7 @@ def measured(shape: tuple[int, int, int, bool], seconds: float) -> list[str]:
         else "none here"
         for name in ("XLA", "vectors", "matrix unit")
     ]
-    how = "x.T @ y" if turned else "x @ y"
+    how = "x.T @ y" if transposed else "x @ y"
     return [f"{how}, {rows} by {columns}, sums of {depth}", *cells]
 
 

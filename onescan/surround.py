@@ -106,20 +106,24 @@ class Passed:
         cores = (piece.core for piece in self.pieces)
         return [core for core in cores if core.body.out_avals]
 
-    def around(self, lowers: Sequence[Lower]) -> Lower:
-        """How the program runs the loop, its cores in these ways."""
-        loop = self.whole.loop
-        if not self.whole.splits:
-            (lower,) = lowers
-            return lower
+    def run_by(self, lowers: Sequence[Lower]) -> Callable[..., Values]:
+        """A function of the loop's arguments, its cores run in these ways."""
         calls = [bound(c, low) for c, low in zip(self.cores, lowers, strict=True)]
         calls = calls or [lambda *args: []] * len(self.pieces)
         runs = [
             piece.run_by(call) for piece, call in zip(self.pieces, calls, strict=True)
         ]
-        steps = self.pieces[0].loop.length
-        whole = partial(_in_chunks, loop, steps, runs)
-        function = runs[0] if steps == loop.length else whole
+        loop, steps = self.whole.loop, self.pieces[0].loop.length
+        if steps == loop.length:
+            return runs[0]
+        return partial(_in_chunks, loop, steps, runs)
+
+    def around(self, lowers: Sequence[Lower]) -> Lower:
+        """How the program runs the loop, its cores in these ways."""
+        if not self.whole.splits:
+            (lower,) = lowers
+            return lower
+        loop, function = self.whole.loop, self.run_by(lowers)
 
         def lower_all(ctx: Any, *args: Any) -> Sequence[Any]:
             ctx = ctx.replace(avals_in=arguments(loop), avals_out=results_of(loop))

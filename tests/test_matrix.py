@@ -49,7 +49,7 @@ def numbers(*shape: int, dtype: str, seed: int = 0) -> np.ndarray:
 def operands(m: Matrices) -> tuple[np.ndarray, np.ndarray]:
     x = numbers(m.rows, m.depth, dtype=m.dtype.name)
     y = numbers(m.depth, m.columns, dtype=m.dtype.name, seed=1)
-    return np.ascontiguousarray(x.T) if m.turned else x, y
+    return np.ascontiguousarray(x.T) if m.transposed else x, y
 
 
 def kernel_of(plan: Blocks | Stripes) -> Kernel:
@@ -68,14 +68,14 @@ def value_of(plan: Blocks | Stripes, x: np.ndarray, y: np.ndarray) -> np.ndarray
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize("turned", [False, True], ids=["plain", "turned"])
+@pytest.mark.parametrize("transposed", [False, True], ids=["plain", "transposed"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_product(shape, turned, machine, monkeypatch):
+def test_product(shape, transposed, machine, monkeypatch):
     """Right to rounding; each tile writes what is its own, once, and nothing else."""
     monkeypatch.setattr(matrix, "WORTH_THREADS", 0)
     dtype = np.dtype("float64" if shape[0] % 2 and machine == "host" else "float32")
     rows, columns, depth = shape
-    m = Matrices(rows, columns, depth, dtype, turned)
+    m = Matrices(rows, columns, depth, dtype, transposed)
     check(blocks_of(m, MACHINES[machine]), "start" if machine == "wide" else "end")
 
 
@@ -93,7 +93,7 @@ def check(plan: Blocks | Stripes, side: Literal["start", "end"]) -> None:
 
 def exactly(m: Matrices, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The product in float64, and that of the absolute values."""
-    x, y = (x.T if m.turned else x).astype(np.float64), y.astype(np.float64)
+    x, y = (x.T if m.transposed else x).astype(np.float64), y.astype(np.float64)
     return x @ y, np.abs(x) @ np.abs(y)
 
 
@@ -105,23 +105,23 @@ F32 = np.dtype("float32")
 
 @needs_tiles
 @pytest.mark.parametrize("cores", [1, 2, 5])
-@pytest.mark.parametrize("turned", [False, True], ids=["plain", "turned"])
+@pytest.mark.parametrize("transposed", [False, True], ids=["plain", "transposed"])
 @pytest.mark.parametrize("shape", [*SHAPES, (320, 64, 64), (40, 700, 300)], ids=str)
-def test_product_by_tiles(shape, turned, cores, monkeypatch):
+def test_product_by_tiles(shape, transposed, cores, monkeypatch):
     """The same by the matrix unit, with little room for what is kept."""
     monkeypatch.setattr(stripes, "WORTH_THREADS", 0)
     monkeypatch.setattr(stripes, "KEPT", 2 * 32 * 256 * 6)
     rows, columns, depth = shape
-    m = Matrices(rows, columns, depth, F32, turned)
+    m = Matrices(rows, columns, depth, F32, transposed)
     plan = stripes_of(m, Machine(64, cores, host().features))
     check(plan, "start" if cores == 2 else "end")
 
 
 @needs_tiles
-@pytest.mark.parametrize("turned", [False, True], ids=["plain", "turned"])
-def test_tiles_do_not_change_results(turned, monkeypatch):
+@pytest.mark.parametrize("transposed", [False, True], ids=["plain", "transposed"])
+def test_tiles_do_not_change_results(transposed, monkeypatch):
     """Neither their number nor what is kept, also beside results that are NaN."""
-    m = Matrices(200, 170, 600, F32, turned)
+    m = Matrices(200, 170, 600, F32, transposed)
     x, y = operands(m)
     y[3, 70] = np.nan
     one = value_of(stripes_of(m, Machine(64, 1, host().features)), x, y)
@@ -135,10 +135,10 @@ def test_tiles_do_not_change_results(turned, monkeypatch):
 
 
 @needs_tiles
-@pytest.mark.parametrize("turned", [False, True], ids=["plain", "turned"])
-def test_tiles_round_less(turned):
+@pytest.mark.parametrize("transposed", [False, True], ids=["plain", "transposed"])
+def test_tiles_round_less(transposed):
     """Three pieces of a number are all of it: a product errs less than by vectors."""
-    m = Matrices(256, 256, 512, F32, turned)
+    m = Matrices(256, 256, 512, F32, transposed)
     x, y = operands(m)
     exact, bound = exactly(m, x, y)
     errors = [
@@ -150,18 +150,18 @@ def test_tiles_round_less(turned):
 
 
 @needs_tiles
-@pytest.mark.parametrize("turned", [False, True], ids=["plain", "turned"])
+@pytest.mark.parametrize("transposed", [False, True], ids=["plain", "transposed"])
 @pytest.mark.parametrize("operand", ["x", "y"])
 @pytest.mark.parametrize("number", [np.inf, -np.inf, np.nan, 3.4e38, -3.4e38], ids=str)
-def test_numbers_without_pieces(number, operand, turned):
+def test_numbers_without_pieces(number, operand, transposed):
     """Infinities, NaN and the largest numbers are as float32 arithmetic has them."""
-    m = Matrices(70, 90, 100, F32, turned)
+    m = Matrices(70, 90, 100, F32, transposed)
     x, y = (n / np.float32(4) for n in operands(m))
     place = (-1, -1) if operand == "x" else (5, -1)
     (x if operand == "x" else y)[place] = number
     found = value_of(stripes_of(m, host()), x, y)
     with np.errstate(all="ignore"):
-        expected = (x.T if turned else x) @ y
+        expected = (x.T if transposed else x) @ y
     assert np.isfinite(expected).all() == np.isfinite(number)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
@@ -169,18 +169,18 @@ def test_numbers_without_pieces(number, operand, turned):
 @needs_tiles
 def test_products_that_are_too_large():
     """Their parts may be infinities of both signs, but they are not NaN."""
-    m = Matrices(64, 64, 64, F32, turned=False)
+    m = Matrices(64, 64, 64, F32, transposed=False)
     x, y = operands(m)
     x, y = np.abs(x) * np.float32(1e25), np.abs(y) * np.float32(1e25)
     assert (value_of(stripes_of(m, host()), x, y) == np.inf).all()
 
 
 @needs_tiles
-@pytest.mark.parametrize("turned", [False, True], ids=["plain", "turned"])
+@pytest.mark.parametrize("transposed", [False, True], ids=["plain", "transposed"])
 @pytest.mark.parametrize("size", [1e-36, 1e-38, 1e-40])
-def test_tiny_numbers(size, turned):
+def test_tiny_numbers(size, transposed):
     """A piece that is no normal number may be lost, but nothing larger."""
-    m = Matrices(64, 64, 300, F32, turned)
+    m = Matrices(64, 64, 300, F32, transposed)
     x, y = operands(m)
     x = (x * size).astype(np.float32)
     exact, bound = exactly(m, x, y)
@@ -193,25 +193,25 @@ def test_what_suits_tiles():
     """Large products of float32; not few rows, few columns or a short contraction."""
     machine = Machine(64, 2, frozenset(["avx512", "amx"]))
     for rows, columns, depth in ((6400, 768, 256), (256, 768, 6400), (512, 512, 1300)):
-        m = Matrices(rows, columns, depth, F32, turned=True)
+        m = Matrices(rows, columns, depth, F32, transposed=True)
         assert suits(m, machine)
         assert not suits(m, Machine(64, 2, frozenset(["avx512"])))
         assert not suits(replace(m, dtype=np.dtype("float64")), machine)
     for rows, columns, depth in ((16, 8192, 4096), (8192, 16, 4096), (8192, 8192, 8)):
-        assert not suits(Matrices(rows, columns, depth, F32, turned=False), machine)
-    assert not suits(Matrices(1600, 384, 128, F32, turned=False), machine)
-    plain = stripes_of(Matrices(6400, 768, 256, F32, turned=False), machine)
-    turned = stripes_of(Matrices(256, 768, 6400, F32, turned=True), machine)
-    assert (prod(plain.tiles) % 2, turned.tiles) == (0, (1, 2))
+        assert not suits(Matrices(rows, columns, depth, F32, transposed=False), machine)
+    assert not suits(Matrices(1600, 384, 128, F32, transposed=False), machine)
+    plain = stripes_of(Matrices(6400, 768, 256, F32, transposed=False), machine)
+    transposed = stripes_of(Matrices(256, 768, 6400, F32, transposed=True), machine)
+    assert (prod(plain.tiles) % 2, transposed.tiles) == (0, (1, 2))
 
 
 def test_tiles_are_shared_out_evenly():
     machine = Machine(64, 2, frozenset(["avx512"]))
-    plain = blocks_of(Matrices(1600, 384, 128, F32, turned=False), machine)
-    turned = blocks_of(Matrices(256, 768, 6400, F32, turned=True), machine)
-    small = blocks_of(Matrices(100, 384, 128, F32, turned=False), machine)
+    plain = blocks_of(Matrices(1600, 384, 128, F32, transposed=False), machine)
+    transposed = blocks_of(Matrices(256, 768, 6400, F32, transposed=True), machine)
+    small = blocks_of(Matrices(100, 384, 128, F32, transposed=False), machine)
     assert (plain.tiles, plain.tile_rows) == ((8, 1), 200)
-    assert (turned.tiles, turned.tile_columns) == ((1, 4), 192)
+    assert (transposed.tiles, transposed.tile_columns) == ((1, 4), 192)
     assert (small.tiles, small.threads) == ((1, 1), False)
 
 

@@ -190,9 +190,9 @@ def test_chunks_of_time(steps, reverse, monkeypatch):
     xs = normal(1, 10, BATCH, HIDDEN)
     loop, args = loop_of(step, init, xs, reverse=reverse)
     each = sum(split.extra for split in splits_of(loop, *PASSES))
-    monkeypatch.setattr(surround, "budget", lambda loop: steps * each)
-    assert surround.chunk_of(loop, splits_of(loop, *PASSES)) == steps
-    whole = surround.whole(loop, surround.stock, steps)
+    passed = surround.Passed.of(loop, PASSES, memory=steps * each)
+    assert passed.pieces[0].loop.length == steps
+    whole = passed.run_by([surround.stock(core) for core in passed.cores])
     ours, stock = jax.jit(whole)(*args), stock_run(loop, *args)
     assert_close(list(ours), list(stock), 1e-5)
     sizes = [
@@ -244,7 +244,7 @@ def test_peak_memory_follows_the_budget(engine, request):
 
 
 def test_work_that_does_not_fit_stays_in_the_loop(monkeypatch):
-    monkeypatch.setattr(surround, "budget", lambda loop: 0)
+    monkeypatch.setattr(surround, "budget", lambda *_: 0)
     args = problem(rnn)
     onescan.clear_report()
     ours = gradients(rnn, False, onescan.scan, args)

@@ -102,7 +102,7 @@ def test_unknown_engine():
     with (
         pytest.raises(
             onescan.ScanValueError,
-            match=r'"cuda" is not an engine\. Choose one of auto, xla, native\.',
+            match=r'"cuda" is not an engine\. Choose one of auto, xla, native, inter',
         ),
         onescan.engine("cuda"),  # type: ignore[arg-type]
     ):

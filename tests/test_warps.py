@@ -11,7 +11,7 @@ from gpu_lowering import launches_of
 from ptx_text import count
 
 import onescan
-from onescan.targets.nvidia.warps import Seats
+from onescan.targets.nvidia.warps import Warps
 
 sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
 import rl
@@ -19,64 +19,64 @@ import rl
 A, B, C = 1, 2, 3  # memories
 
 
-def phase(seats: Seats, count: int, *touched: int, met: Iterable[int] = ()) -> int:
+def phase(warps: Warps, count: int, *touched: int, met: Iterable[int] = ()) -> int:
     """A phase of few threads, after the memories it has to wait for; its place."""
-    seats.begin()
-    first = seats.take(count, 128, set(touched))
-    alone = seats.is_one_warp(set(touched))
-    seats.end(set(touched), seats.warp_of(met) if alone else None)
+    warps.begin()
+    first = warps.take(count, 128, set(touched))
+    alone = warps.is_one_warp(set(touched))
+    warps.end(set(touched), warps.warp_of(met) if alone else None)
     return first.constant
 
 
 def test_side_by_side_where_nothing_is_shared() -> None:
-    seats = Seats()
-    assert [phase(seats, 8, memory) for memory in (A, B, C)] == [0, 32, 64]
+    warps = Warps()
+    assert [phase(warps, 8, memory) for memory in (A, B, C)] == [0, 32, 64]
 
 
 def test_round_the_block() -> None:
-    seats = Seats()
-    assert [phase(seats, 33) for _ in range(3)] == [0, 64, 0]
+    warps = Warps()
+    assert [phase(warps, 33) for _ in range(3)] == [0, 64, 0]
 
 
 def test_with_the_warp_that_it_needs() -> None:
-    seats = Seats()
-    phase(seats, 8, A)
-    assert phase(seats, 8, B) == 32
-    assert phase(seats, 8, A, C, met={A}) == 0
-    assert phase(seats, 32, B, met={B}) == 32
+    warps = Warps()
+    phase(warps, 8, A)
+    assert phase(warps, 8, B) == 32
+    assert phase(warps, 8, A, C, met={A}) == 0
+    assert phase(warps, 32, B, met={B}) == 32
 
 
 def test_two_warps_are_no_warp() -> None:
-    seats = Seats()
-    phase(seats, 8, A)
-    phase(seats, 8, B)
-    assert seats.warp_of({A, B}) is None
-    phase(seats, 8, A)  # which another warp touches too
-    assert seats.warp_of({A}) is None
+    warps = Warps()
+    phase(warps, 8, A)
+    phase(warps, 8, B)
+    assert warps.warp_of({A, B}) is None
+    phase(warps, 8, A)  # which another warp touches too
+    assert warps.warp_of({A}) is None
 
 
 def test_larger_operations_are_of_no_warp() -> None:
-    seats = Seats()
-    phase(seats, 33, A)
-    assert seats.warp_of({A}) is None
-    seats.begin()  # all threads
-    seats.end({B}, None)
-    assert seats.warp_of({B}) is None
+    warps = Warps()
+    phase(warps, 33, A)
+    assert warps.warp_of({A}) is None
+    warps.begin()  # all threads
+    warps.end({B}, None)
+    assert warps.warp_of({B}) is None
 
 
 def test_memory_that_others_touch_beside() -> None:
     """A phase of which only a part is for few."""
-    seats = Seats()
-    seats.begin()
-    seats.take(8, 128, {A})
-    assert not seats.is_one_warp({A, B})
+    warps = Warps()
+    warps.begin()
+    warps.take(8, 128, {A})
+    assert not warps.is_one_warp({A, B})
 
 
 def test_after_all_have_met() -> None:
-    seats = Seats()
-    phase(seats, 8, A)
-    seats.met()
-    assert seats.warp_of({A}) is None
+    warps = Warps()
+    phase(warps, 8, A)
+    warps.met()
+    assert warps.warp_of({A}) is None
 
 
 # in a kernel

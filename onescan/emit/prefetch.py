@@ -1,7 +1,7 @@
 """Fetching ahead: memory of the next step, brought nearer while this one computes.
 
 A long product keeps a processor busy without touching anything but its operands,
-which lie in the second cache.  What the next step reads and writes is known by then,
+which lie in the L2 cache.  What the next step reads and writes is known by then,
 and a line of it that is asked for here and there costs nothing; asked for at the
 beginning of that step, everything would wait for it.
 """

@@ -7,7 +7,7 @@
         result = carry
 
 The time loop runs inside the tile, so the carry stays in registers or in the
-first cache.  A carry too large for the stack lives in its result buffer.
+L1 cache.  A carry too large for the stack lives in its result buffer.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from onescan.plan.plan import Lane, Plan
 #: a carry of more bytes than this (in one tile) stays in its result buffer
 RESIDENT = 1 << 16
 #: bytes of one x or y from which it is fetched a step ahead, and of all together, as a
-#: part of the second cache: more would drive out of it what this step uses
+#: part of the L2 cache: more would drive out of it what this step uses
 SPAN = 1 << 10
 AHEAD = 5 / 32
 

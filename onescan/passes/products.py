@@ -33,18 +33,18 @@ def product(x: Any, y: Any, contracted: tuple[int, int], how: dict[str, Any]) ->
         return lax.dot_general(x, y, (((along_x,), (along_y,)), ((), ())), **how)
     if along_y == 1:  # a copy, next to nothing beside the product
         y = y.T
-    return product_p.bind(x, y, turned=along_x == 0, precision=how["precision"])
+    return product_p.bind(x, y, transposed=along_x == 0, precision=how["precision"])
 
 
 @product_p.def_impl
-def _by_dot_general(x: Any, y: Any, *, turned: bool, precision: Any) -> Any:
-    numbers = (((1 - turned,), (0,)), ((), ()))
+def _by_dot_general(x: Any, y: Any, *, transposed: bool, precision: Any) -> Any:
+    numbers = (((1 - transposed,), (0,)), ((), ()))
     return lax.dot_general(x, y, numbers, precision=precision)
 
 
 @product_p.def_abstract_eval
-def _type(x: Any, y: Any, *, turned: bool, precision: Any) -> ShapedArray:
-    return ShapedArray((x.shape[turned], y.shape[1]), x.dtype)
+def _type(x: Any, y: Any, *, transposed: bool, precision: Any) -> ShapedArray:
+    return ShapedArray((x.shape[transposed], y.shape[1]), x.dtype)
 
 
 by_xla = mlir.lower_fun(_by_dot_general, multiple_results=False)

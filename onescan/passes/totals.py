@@ -175,8 +175,8 @@ class Totals:
             maker = self.makers[v]
             if self.is_product(maker):
                 return _contract_time(maker, whole(wanted=list(maker.invars)))
-            if turned := self._turned_product(maker):
-                return _contract_time(turned, whole(wanted=list(turned.invars)))
+            if transposed := self._turned_product(maker):
+                return _contract_time(transposed, whole(wanted=list(transposed.invars)))
             deeper = self.operands(maker)
             assert deeper is not None, f"no sum over time of {maker}"
             values = [

@@ -3,7 +3,7 @@
 `jax.vmap` of a loop moves the batch of xs behind time, and that of ys in front of it
 again: (lanes, steps, ...) outside of the loop, (steps, lanes, ...) inside.  Where the
 kernel takes and gives such arrays as they lie outside, XLA has nothing to move; the
-kernel itself moves a few steps at a time (`emit/staged.py`), inside the first cache.
+kernel itself moves a few steps at a time (`emit/staged.py`), inside the L1 cache.
 
 Whether a batch came by `jax.vmap` is known from the mark of the loop.  Only time
 depends on it: the kernel says which layout it wants, and XLA provides it.

@@ -74,7 +74,7 @@ class Plan:
     grain: int = 1
     grid: Grid | None = None  # on a GPU
     features: frozenset[str] = frozenset()  # of the processor
-    l2: int = 1 << 20  # bytes of a core's second cache
+    l2: int = 1 << 20  # bytes of a core's L2 cache
     stored: frozenset[Any] = frozenset()  # values that are put into memory in any case
     #: by operand: the step of its array that the loop reads first
     starts: dict[int, int] = field(default_factory=dict)

@@ -22,7 +22,7 @@ class Costs:
     division: float = 3.0
     #: ns of moving one element in or out of a register
     element: float = 0.25
-    #: ns of loading a register from the first cache, and of storing one
+    #: ns of loading a register from the L1 cache, and of storing one
     load: float = 0.17
     store: float = 0.35
     #: ns of an address or another scalar integer

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path("/")
-#: bytes of the first and second cache of a core, where the machine does not tell
+#: bytes of the first and L2 cache of a core, where the machine does not tell
 USUAL = {1: 32 << 10, 2: 1 << 20}
 
 

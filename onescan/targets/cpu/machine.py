@@ -18,7 +18,7 @@ class Machine:
     vector_bytes: int
     cores: int  # that the process may use
     features: frozenset[str] = frozenset()
-    l1: int = 32 << 10  # bytes of a core's first cache, and of its second
+    l1: int = 32 << 10  # bytes of a core's L1 cache, and of its second
     l2: int = 1 << 20
 
 

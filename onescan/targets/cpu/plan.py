@@ -29,7 +29,7 @@ from onescan.targets.cpu.tiles import (
     stacked,
     tile_shape,
 )
-from onescan.targets.cpu.transposed import is_turned
+from onescan.targets.cpu.transposed import is_transposed
 
 #: vector operations of a whole loop (two to four take a nanosecond) from which threads
 #: give more than waking them costs
@@ -209,7 +209,7 @@ def _with_transposed_weights(plan: Plan) -> Plan:
     """The plan, with matrices that are wanted column by column laid out so."""
     loop, layouts = plan.loop, list(plan.layouts)
     for i, var in enumerate(loop.body.jaxpr.invars[: loop.num_consts]):
-        if is_turned(loop, var, plan.width) and not is_tiled(plan, var):
+        if is_transposed(loop, var, plan.width) and not is_tiled(plan, var):
             layouts[i] = (1, 0)
     return replace(plan, layouts=tuple(layouts))
 

@@ -6,7 +6,7 @@ the carry never leaves a register; where they hold too few for that, a few such
 blocks, walked in every step.  Where a step reads xs or writes ys, or does work
 that all lanes share, a tile is a long row of vectors, so that memory is read row
 by row and shared work is done once for a row.  With several blocks the carry
-lives in the first cache.
+lives in the L1 cache.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LITTLE = 8
 ENOUGH_VECTORS = 8
 #: vectors of a block whose values lie in memory, which share what all lanes read
 IN_MEMORY = 4
-#: the part of the first cache that a row's carry may take, and bytes of its longest
+#: the part of the L1 cache that a row's carry may take, and bytes of its longest
 #: row of xs or ys
 ROW_CARRY = 0.75
 ROW_BYTES = 4 << 10
@@ -70,7 +70,7 @@ def tile_shape(
     `laned(var)` tells whether a value lies along it; `share` is the part of the work
     that does, the rest being done by every tile; tiles are made for `threads` threads,
     and are those of one of `others` positions along other axes.  The carry of a row
-    has `room` bytes in the first cache.
+    has `room` bytes in the L1 cache.
     """
     shared = share < SHARED
     if size < 2 * native:

@@ -21,7 +21,7 @@ STEPS = 32
 VECTORS = 8
 
 
-def is_turned(loop: Loop, var: Any, width: int) -> bool:
+def is_transposed(loop: Loop, var: Any, width: int) -> bool:
     """Whether a constant is better laid out column by column, for such vectors."""
     jaxpr = loop.body.jaxpr
     shape = var.aval.shape

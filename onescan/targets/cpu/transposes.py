@@ -22,17 +22,17 @@ Orders = Mapping[int, tuple[Any, tuple[int, ...]]]
 
 
 def transposing(rule: Rule, operands: Orders, results: Orders) -> Rule:
-    """A rule for a call whose kernel has these operands and results turned."""
+    """A rule for a call whose kernel has these operands and results transposed."""
 
     def lower(ctx: Any, *values: Any) -> Sequence[Any]:
         types_in, types_out = list(ctx.avals_in), list(ctx.avals_out)
-        turned = list(values)
+        given = list(values)
         for i, (aval, order) in operands.items():
-            turned[i] = program.transposed(values[i], order)
+            given[i] = program.transposed(values[i], order)
             types_in[i] = _turned(aval, order)
         for i, (aval, order) in results.items():
             types_out[i] = _turned(aval, order)
-        outs = list(rule(ctx.replace(avals_in=types_in, avals_out=types_out), *turned))
+        outs = list(rule(ctx.replace(avals_in=types_in, avals_out=types_out), *given))
         for i, (_, order) in results.items():
             outs[i] = program.transposed(outs[i], np.argsort(order).tolist())
         return outs

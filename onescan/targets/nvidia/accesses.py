@@ -1,4 +1,4 @@
-"""Watch: a builder that notes which memory is read and written, for barriers."""
+"""A builder that notes which memory is read and written, for barriers."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from llvmlite import ir
 
 from onescan.emit import types as ty
 from onescan.emit.builder import Plain
-from onescan.targets.nvidia.mbarriers import Mail
+from onescan.targets.nvidia.mbarriers import Mbarriers
 
 
-class Watch(Plain):
+class AccessBuilder(Plain):
     """A builder that notes which memory its loads and stores touch."""
 
     def __init__(self, block: ir.Block, shared: set[int], team: int) -> None:
@@ -20,7 +20,7 @@ class Watch(Plain):
         self.shared = shared  # memory that every block has for itself
         self.team = team  # blocks that work together
         self.distances: list[ty.Value] = []  # from here to the memory of each of them
-        self.letters: dict[int, Mail] = {}  # memory that goes by mail, and how
+        self.letters: dict[int, Mbarriers] = {}  # memory that goes by mail, and how
         self.step: ty.Value = None  # the step in which mail is being sent
         self.reads: set[int] = set()
         self.writes: set[int] = set()

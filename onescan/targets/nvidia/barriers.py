@@ -3,7 +3,7 @@
 Between two operations stands a barrier, if the second reads what the first wrote, or
 writes what the first read or wrote.  Control flow is the same for all threads of a
 block, so all of them meet every barrier.  Operations of one warp that need only each
-other wait for that warp alone (`seats`).
+other wait for that warp alone (`warps`).
 
 Where one block cannot hold what a loop needs, several blocks work as one team (a
 cluster, in the words of the hardware).  Each of them has all shared memory of the
@@ -22,10 +22,10 @@ from onescan.emit import types as ty
 from onescan.emit.arrays import Memory
 from onescan.emit.math.nvvm import RANK, TID, function_of, given
 from onescan.plan.plan import Plan
-from onescan.targets.nvidia.accesses import Watch
+from onescan.targets.nvidia.accesses import AccessBuilder
 from onescan.targets.nvidia.emitter import GpuEmitter
-from onescan.targets.nvidia.mbarriers import Mail
-from onescan.targets.nvidia.warps import WARP, Seats
+from onescan.targets.nvidia.mbarriers import Mbarriers
+from onescan.targets.nvidia.warps import WARP, Warps
 
 #: where arrays begin in the shared memory: what the widest load wants
 ALIGNED = 16
@@ -33,10 +33,10 @@ ALIGNED = 16
 _SHARED = 3  # LLVM's number of the address space
 
 
-class Meeting(GpuEmitter):
+class Barriers(GpuEmitter):
     """An emitter of code that several threads run, and the places where they meet."""
 
-    b: Watch
+    b: AccessBuilder
     renews_in_place = False  # other threads may still read the old value
 
     def __init__(self, plan: Plan, function: ir.Function) -> None:
@@ -50,11 +50,11 @@ class Meeting(GpuEmitter):
         self._shared: set[int] = set()
         self._home: set[int] = set()  # memory of which each block has its own
         start: Any = self.b.block
-        self.b = Watch(start, self._shared, self.team)
+        self.b = AccessBuilder(start, self._shared, self.team)
         self._anything = False  # whether any memory may have been touched, or just:
         self._read: set[int] = set()
         self._written: set[int] = set()
-        self._seats = Seats()
+        self._seats = Warps()
         module = function.module
         room: Any = ir.GlobalVariable(module, ir.ArrayType(ty.I8, 0), "shared", _SHARED)
         room.align = ALIGNED
@@ -111,22 +111,22 @@ class Meeting(GpuEmitter):
 
     # mail
 
-    def open_mail(self, memories: list[Memory]) -> Mail:
+    def open_mail(self, memories: list[Memory]) -> Mbarriers:
         """Let what is stored in these go by mail, in the steps."""
         boxes = self._place(self.shared_bytes)
         self.shared_bytes += ALIGNED
-        mail = Mail(self.entry, self._place(0), boxes, self.team)
+        mail = Mbarriers(self.entry, self._place(0), boxes, self.team)
         self.b.letters.update((id(memory.pointer), mail) for memory in memories)
         with self.b.if_then(self.below(self.here, 1)):
             mail.set_up(self.b)
         return mail
 
-    def expect(self, mail: Mail, step: ty.Value, size: int) -> None:
+    def expect(self, mail: Mbarriers, step: ty.Value, size: int) -> None:
         """The bytes that will come by mail in this step."""
         with self.b.if_then(self.below(self.here, 1)):
             mail.expect(self.b, mail.box(self.b, step), size)
 
-    def wait(self, mail: Mail, step: ty.Value) -> None:
+    def wait(self, mail: Mbarriers, step: ty.Value) -> None:
         """Everything that was sent in this step is here."""
         mail.wait(self.b, mail.box(self.b, step), step)
 

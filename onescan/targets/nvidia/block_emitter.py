@@ -2,7 +2,7 @@
 
 Every operation of the body is spread over the threads, element by element.  What it
 gives stands in memory that the block shares; a single number each thread computes
-for itself.  `Meeting` puts barriers between the operations.
+for itself.  `Barriers` puts barriers between the operations.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from onescan.emit import types as ty
 from onescan.emit.arrays import Array, At, Index, Memory, add, as_value
 from onescan.emit.emitter import CHEAP
 from onescan.plan.plan import Lane, Plan
-from onescan.targets.nvidia.barriers import ALIGNED, Meeting
+from onescan.targets.nvidia.barriers import ALIGNED, Barriers
 from onescan.targets.nvidia.flat_index import same, unflattened
-from onescan.targets.nvidia.mbarriers import Mail
+from onescan.targets.nvidia.mbarriers import Mbarriers
 from onescan.targets.nvidia.shares import stays_home
 
 #: elements of one thread that are done without a loop
@@ -40,7 +40,7 @@ KEPT = 160 << 10
 Visit = Callable[[tuple[Index, ...]], None]
 
 
-class BlockEmitter(Meeting):
+class BlockEmitter(Barriers):
     """One kernel function under construction, run by all threads of a block."""
 
     early = True
@@ -57,7 +57,7 @@ class BlockEmitter(Meeting):
         self._pulled: dict[Any, ty.Value] | None = None  # in the visit of an element
         self._private: set[int] = set()
         self.now: ty.Value = None  # the step
-        self.mailed: dict[Any, tuple[Mail, Memory]] = {}  # values that go by mail
+        self.mailed: dict[Any, tuple[Mbarriers, Memory]] = {}  # values that go by mail
 
     @contextmanager
     def loop(

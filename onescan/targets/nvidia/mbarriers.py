@@ -1,4 +1,4 @@
-"""Mail: numbers that the blocks of a team send each other, without a barrier for all.
+"""What the blocks of a team send each other, without a barrier for all.
 
 A barrier of a whole team waits for everything that its threads have under way, also
 for loads and stores of the GPU's memory that have nothing to do with it.  A letter
@@ -20,7 +20,7 @@ from onescan.emit import types as ty
 BOX = 8
 
 
-class Mail:
+class Mbarriers:
     """The letter boxes of a team, and how a thread reaches them."""
 
     def __init__(self, b: ty.Builder, base: ty.Value, boxes: ty.Value, team: int):

@@ -29,7 +29,7 @@ class Few:
     touched: set[int]
 
 
-class Seats:
+class Warps:
     """The warps of a block, and what they have touched since all of them met."""
 
     def __init__(self) -> None:

@@ -26,14 +26,14 @@ from onescan.targets.cpu.products.plan import Matrices, blocks_of, is_worth_it
 
 
 def lower_product(
-    ctx: Any, x: Any, y: Any, *, turned: bool, precision: Any
+    ctx: Any, x: Any, y: Any, *, transposed: bool, precision: Any
 ) -> Sequence[Any]:
     """A product of two matrices over all steps, on a CPU."""
     (left, right), (result,) = ctx.avals_in, ctx.avals_out
     rows, columns = result.shape
-    matrices = Matrices(rows, columns, right.shape[0], left.dtype, turned)
+    matrices = Matrices(rows, columns, right.shape[0], left.dtype, transposed)
     if not is_worth_it(matrices) or not _is_plain(precision):
-        return by_xla(ctx, x, y, turned=turned, precision=precision)
+        return by_xla(ctx, x, y, transposed=transposed, precision=precision)
     host = machine.host()
     if suits(matrices, host):
         plan = stripes_of(matrices, host)

@@ -86,7 +86,7 @@ def _pieces(b: ty.Builder, x: ty.Value) -> list[ty.Value]:
     return [*found, b.bitcast(x, I32S)]
 
 
-def turned(b: ty.Builder, rows: Sequence[ty.Value]) -> list[ty.Value]:
+def transposed(b: ty.Builder, rows: Sequence[ty.Value]) -> list[ty.Value]:
     """The columns of 16 vectors of 16 numbers."""
     rows, step = list(rows), 1
     while step < SIDE:

@@ -69,7 +69,9 @@ class _Kernel:
         m, module = self.m, kernel.module
         self.apart = amx.stripe_bytes(plan.stretch)
         self.stride = 4 * m.columns
-        x = Operand("x", m.rows, m.depth, along=not m.turned, turned=m.turned)
+        x = Operand(
+            "x", m.rows, m.depth, along=not m.transposed, transposed=m.transposed
+        )
         y = Operand("y", m.columns, m.depth, along=False)
         packers = [(o, packer(module, o, self.apart)) for o in (x, y)]
         # what is kept, and what passes by; the result's bytes from square to square
@@ -210,7 +212,7 @@ def _by_vectors(module: ir.Module, m: Matrices) -> ir.Function:
     as_written(made)
     x, y, out, row, last_row, column, last_column = made.args
     b = Builder(made.append_basic_block("entry"))
-    down, along = (1, m.rows) if m.turned else (m.depth, 1)
+    down, along = (1, m.rows) if m.transposed else (m.depth, 1)
     with (
         loop(b, row, last_row) as r,
         loop(b, column, last_column, amx.SIDE) as c,

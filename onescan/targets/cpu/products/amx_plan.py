@@ -3,7 +3,7 @@
 The unit reads stripes: of 32 rows of x and of 32 columns of y, the pieces of all
 numbers of one stretch of the contraction, in its own order (`emit/amx.py`).  To make
 them for 32 rows takes about as long as to multiply these by 32 columns.  So the stripes
-of one operand are kept for a whole tile of the result, as many as the second cache has
+of one operand are kept for a whole tile of the result, as many as the L2 cache has
 room for, and those of the other pass by them, made once for all that is kept.
 
 The contraction is cut the same way whatever the tiles are, and tiles begin at multiples
@@ -23,14 +23,14 @@ from onescan.targets.cpu.products.plan import Matrices, Tiling
 SIDE = 32
 #: bytes of the three pieces of a number
 PIECES = 6
-#: the most steps of a stretch: stripes of 32 rows for so many are what the first cache
+#: the most steps of a stretch: stripes of 32 rows for so many are what the L1 cache
 #: holds
 STRETCH = 256
 #: bytes of the stripes that are kept, for which a stack has room
 KEPT = 384 * 1024
 #: times, next to that of multiplying 32 rows by 32 columns for 32 steps: to make the
-#: stripes of 32 rows or columns for so many, also where they have to be turned; and to
-#: store or add and to look at the results, once a stretch
+#: stripes of 32 rows or columns for so many, also where they have to be transposed; and
+#: to store or add and to look at the results, once a stretch
 MAKE, TURN, STORE = 1.0, 1.5, 1.0
 #: what vectors of float32 multiply in that time, of such a square
 BY_VECTORS = 0.46
@@ -101,7 +101,7 @@ def _time(m: Matrices, rows: int, columns: int, keeps_x: bool) -> float:
     room, steps = _room(m), _squares(m.depth)
     times_x = 1 if keeps_x else -(-columns // room)
     times_y = -(-rows // room) if keeps_x else 1
-    make = times_x * rows * (TURN if m.turned else MAKE) + times_y * columns * MAKE
+    make = times_x * rows * (TURN if m.transposed else MAKE) + times_y * columns * MAKE
     stretches = -(-steps // _stretch(m))
     return steps * (rows * columns + make) + stretches * STORE * rows * columns
 

@@ -54,7 +54,7 @@ def unit(e: Emitter, constant: Callable[[Any], Array]) -> Iterator[None]:
     wanted: dict[tuple[Any, bool], Product] = {}
     for eqn in e.plan.loop.body.jaxpr.eqns:
         if product := tiled(e.plan, eqn):
-            wanted[product.weights, product.turned] = product
+            wanted[product.weights, product.transposed] = product
     if not wanted:
         yield
         return
@@ -103,7 +103,7 @@ class _Work:
         self, e: Emitter, product: Product, x: Array, y: Array, target: Array
     ) -> None:
         self.e, self.product, self.x, self.y, self.target = e, product, x, y, target
-        self.weights = e.weights[product.weights, product.turned]
+        self.weights = e.weights[product.weights, product.transposed]
         self.odd = e.entry.alloca(ty.I1)
         self.columns = -(-product.columns // SIDE)
 
@@ -193,7 +193,7 @@ class _Work:
             cell = e.entry.alloca(zero.type)
             e.b.store(zero, cell)
             with e.loop(product.depth, unroll=1) as k:
-                place = (column, k) if product.turned else (k, column)
+                place = (column, k) if product.transposed else (k, column)
                 x, y = ty.match(e.b, self.x.at((row, k)), self.y.at(place))
                 total = e.b.fmul(x, y, flags=CONTRACT)
                 total = e.b.fadd(total, e.b.load(cell), flags=CONTRACT)
@@ -228,7 +228,7 @@ def _take_weights_apart(
                 place = _place(e, product, stripe, block)
                 column, k = scale(e.b, stripe, SIDE), scale(e.b, block, DEEP)
                 spans = (k, depth), (column, columns)
-                for low, high, row in _tile(e, y, *spans, product.turned):
+                for low, high, row in _tile(e, y, *spans, product.transposed):
                     there = add(e.b, place, scale(e.b, row, ROW))
                     _put(e, low, high, weights.start, there)
 
@@ -236,7 +236,7 @@ def _take_weights_apart(
 
 
 def _tile(
-    e: Emitter, y: Array, steps: Span, columns: Span, turned: bool
+    e: Emitter, y: Array, steps: Span, columns: Span, transposed: bool
 ) -> Iterator[tuple[ty.Value, ty.Value, Index]]:
     """The pairs of vectors of a tile, and which of its rows they are."""
     (k, depth), (column, count) = steps, columns
@@ -245,8 +245,8 @@ def _tile(
         at = add(e.b, k, row)
         further = add(e.b, at, SIDE)
         numbers = (
-            _numbers(e, y, at, column, low, turned),
-            _numbers(e, y, further, column, high, turned),
+            _numbers(e, y, at, column, low, transposed),
+            _numbers(e, y, further, column, high, transposed),
         )
         return *numbers, row
 
@@ -264,17 +264,17 @@ def _numbers(
     row: Index,
     first: Index,
     count: int,
-    turned: bool = False,
+    transposed: bool = False,
 ) -> ty.Value:
     """16 neighbours of a row, of which `count` are inside the matrix; the rest is 0.
 
-    They are neighbours in a column, and far apart, where a matrix is turned.
+    They are neighbours in a column, and far apart, where a matrix is transposed.
     """
 
     def at(start: int, width: int) -> ty.Value:
         here = add(e.b, first, start)
         along: Index = Vec(here, width) if width > 1 else here  # type: ignore[arg-type]
-        return matrix.at((along, row) if turned else (row, along))
+        return matrix.at((along, row) if transposed else (row, along))
 
     if count >= SIDE:
         return at(0, SIDE)

@@ -34,14 +34,14 @@ class Operand:
     """One of the two matrices of a product, `size` rows or columns of it.
 
     The contraction runs `along` the rows of the memory, or down its columns; an
-    operand whose tiles want it along, but has it down, is `turned`.
+    operand whose tiles want it along, but has it down, is `transposed`.
     """
 
     name: str
     size: int
     depth: int
     along: bool
-    turned: bool = False
+    transposed: bool = False
 
     @property
     def stride(self) -> int:
@@ -99,8 +99,8 @@ def packer(module: ir.Module, operand: Operand, apart: int) -> ir.Function:
     made = function(module, f"pack_{operand.name}", *kinds)
     matrix, position, start, count, target = made.args
     b = Builder(made.append_basic_block("entry"))
-    room, turned = (scratch(b, SQUARE * ROW) for _ in range(2))
-    turn = _turner(module) if operand.turned else None
+    room, transposed = (scratch(b, SQUARE * ROW) for _ in range(2))
+    turn = _turner(module) if operand.transposed else None
     stride, begin = integer(operand.stride), operand.begin(b, matrix, position, start)
     there = b.sub(integer(operand.size), position)
     deep = b.sub(integer(operand.depth), start)
@@ -115,9 +115,9 @@ def packer(module: ir.Module, operand: Operand, apart: int) -> ir.Function:
             b.call(ragged, [source, stride, lines, length, room])
         source = b.select(is_whole, source, room)
         line = b.select(is_whole, stride, integer(ROW))
-        if operand.turned:
-            b.call(turn, [source, line, turned])
-            source, line = turned, integer(ROW)
+        if operand.transposed:
+            b.call(turn, [source, line, transposed])
+            source, line = transposed, integer(ROW)
         _pack(b, operand, source, line, place, apart)
     b.ret_void()
     return made
@@ -140,7 +140,7 @@ def _pack(
             [_load(b, moved(b, line, integer(c * amx.ROW))) for c in range(2)]
             for line in (upper, lower)
         ]
-        if not (operand.along or operand.turned):
+        if not (operand.along or operand.transposed):
             pairs = zip(*pairs, strict=True)
         target = moved(b, place, b.mul(k, integer(amx.ROW)))
         for stripe, pair in enumerate(pairs):
@@ -169,7 +169,7 @@ def _turner(module: ir.Module) -> ir.Function:
         place = moved(
             b, square, b.add(b.mul(column, integer(ROW)), b.mul(row, integer(4)))
         )
-        for k, values in enumerate(amx.turned(b, rows)):
+        for k, values in enumerate(amx.transposed(b, rows)):
             b.store(values, moved(b, place, integer(k * ROW)), align=amx.ROW)
     b.ret_void()
     return made

@@ -9,8 +9,8 @@
 
 The copies lie in the order in which the sums read them: neighbours in a column of a
 matrix are so far apart that a cache has only few places for them.  Of x, a block reads
-one number for each row where it reads three vectors of y, which the second cache
-serves in time, turned or not.  What is left over at the end of the rows and of the
+one number for each row where it reads three vectors of y, which the L2 cache
+serves in time, transposed or not.  What is left over at the end of the rows and of the
 columns is done by blocks of just that size, so nothing is read or written outside of
 the matrices or summed twice.
 """
@@ -123,7 +123,7 @@ class _Kernel:
         self.b.call(copy, [source, self.panel, depth])
         is_first = self.b.icmp_signed("==", start, integer(0))
         for row, height in self._blocks(rows):
-            if m.turned:
+            if m.transposed:
                 x = self._at(self.x, start, row, m.rows)
             else:
                 x = self._at(self.x, row, start, m.depth)
@@ -191,7 +191,7 @@ class _Parts:
         function = self._function(name, *kinds)
         x, panel, out, depth, is_first = function.args
         m, align = self.m, self.m.dtype.itemsize
-        down, along = (1, m.rows) if m.turned else (m.depth, 1)
+        down, along = (1, m.rows) if m.transposed else (m.depth, 1)
         kind = ty.with_width(self.element, width if width > 1 else 0)
         places = [(r, v) for r in range(height) for v in range(vectors)]
         totals: dict[tuple[int, int], ty.Value] = {}

@@ -1,7 +1,7 @@
 """matrix: how one product of two matrices is laid over registers, caches and threads.
 
 A block of results, a few rows of a few vectors, is summed in registers over a stretch
-of the contraction that the first cache can hold; stretch after stretch is added to
+of the contraction that the L1 cache can hold; stretch after stretch is added to
 the result.  So sums are taken in parts, which rounds less than one long sum.
 """
 
@@ -21,7 +21,7 @@ WORTH_IT = 1_000_000
 ROWS, FEWER_ROWS = 8, 4
 VECTORS = 3
 #: the longest stretch of the contraction, in bytes, and the most rows of a tile: as
-#: much of x as the second cache holds beside a tile of the result, and a stack may
+#: much of x as the L2 cache holds beside a tile of the result, and a stack may
 STRETCH = 1024
 TILE_ROWS = 256
 #: the fewest rows and panels of a tile, which use what was copied for them often
@@ -38,7 +38,7 @@ class Matrices:
     columns: int
     depth: int
     dtype: np.dtype
-    turned: bool  # whether x comes as depth by rows
+    transposed: bool  # whether x comes as depth by rows
 
     @property
     def work(self) -> int:
@@ -84,7 +84,7 @@ def blocks_of(matrices: Matrices, machine: Machine) -> Blocks:
     threads = m.work / width > WORTH_THREADS and machine.cores > 1
     panel = VECTORS * width
     wanted = EACH * machine.cores if threads else 1
-    across = m.columns // (FEWEST_PANELS * panel) if m.turned else 1
+    across = m.columns // (FEWEST_PANELS * panel) if m.transposed else 1
     across = max(1, min(across, wanted))
     down = min(m.rows // FEWEST_ROWS, -(-wanted // across))
     down = max(down, -(-m.rows // TILE_ROWS))

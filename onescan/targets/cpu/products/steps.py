@@ -24,7 +24,7 @@ STEPS = 32
 #: rows of the operand that changes, length of the sums, and columns: with fewer,
 #: vectors are as fast, or nearly so and never stall
 ROWS, DEPTH, COLUMNS = 32, 128, 64
-#: weights of more numbers than this are no longer in the second cache when a step
+#: weights of more numbers than this are no longer in the L2 cache when a step
 #: comes back to them
 MOST = 1 << 20
 
@@ -37,7 +37,7 @@ class Product:
     depth: int
     columns: int
     weights: Any  # the variable y
-    turned: bool  # whether y is columns by depth
+    transposed: bool  # whether y is columns by depth
 
 
 def tiled(plan: Plan, eqn: Equation) -> Product | None:
@@ -57,7 +57,7 @@ def tiled(plan: Plan, eqn: Equation) -> Product | None:
     if types != {np.dtype("float32")} or any(plan.local_lanes(y)):
         return None
     rows, depth = plan.local_shape(x)
-    found = Product(rows, depth, y.aval.shape[1 - cy[0]], y, turned=cy[0] == 1)
+    found = Product(rows, depth, y.aval.shape[1 - cy[0]], y, transposed=cy[0] == 1)
     large = rows >= ROWS and depth >= DEPTH and found.columns >= COLUMNS
     return found if large and prod(y.aval.shape) <= MOST else None
 

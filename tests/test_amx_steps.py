@@ -40,21 +40,21 @@ def any_size(monkeypatch):
     monkeypatch.setattr(chosen, "WORTH_THREADS", 0)
 
 
-def product(h: Any, w: Any, turned: bool) -> Any:
-    return lax.dot_general(h, w, (((1,), (1 if turned else 0,)), ((), ())))
+def product(h: Any, w: Any, transposed: bool) -> Any:
+    return lax.dot_general(h, w, (((1,), (1 if transposed else 0,)), ((), ())))
 
 
 def plan_for(
-    rows: int, depth: int, columns: int, turned: bool = False, cores: int = 1
+    rows: int, depth: int, columns: int, transposed: bool = False, cores: int = 1
 ) -> Plan:
     """A loop whose ys are the products of the x before with a constant matrix.
 
     The largest of each row is there as well, so that only rows can be cut into tiles.
     """
-    shape = (columns, depth) if turned else (depth, columns)
+    shape = (columns, depth) if transposed else (depth, columns)
 
     def step(w: Any, h: Any, x: Any) -> Any:
-        y = product(h, w, turned)
+        y = product(h, w, transposed)
         return x, (y, y.max(1))
 
     def f(w: Any, h: Any, xs: Any) -> Any:
@@ -73,10 +73,10 @@ def operands_of(plan: Plan, seed: int = 0) -> list[np.ndarray]:
     return [rng.normal(size=shape).astype(np.float32) for shape in shapes]
 
 
-def expected_of(w: Any, h: Any, xs: Any, turned: bool) -> tuple[Any, Any]:
+def expected_of(w: Any, h: Any, xs: Any, transposed: bool) -> tuple[Any, Any]:
     """The products in float64, and the sums of the absolute values of their terms."""
     before = np.concatenate([h[None], xs[:-1]]).astype(np.float64)
-    w = (w.T if turned else w).astype(np.float64)
+    w = (w.T if transposed else w).astype(np.float64)
     with np.errstate(all="ignore"):
         return before @ w, np.abs(before) @ np.abs(w)
 
@@ -98,16 +98,16 @@ SHAPES = [
 
 
 @needs_the_unit
-@pytest.mark.parametrize("turned", [False, True], ids=["plain", "turned"])
+@pytest.mark.parametrize("transposed", [False, True], ids=["plain", "transposed"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_every_shape(shape, turned):
+def test_every_shape(shape, transposed):
     """As right as float32 can be, and inside the buffers, whose last bytes count."""
-    plan = plan_for(*shape, turned=turned)
+    plan = plan_for(*shape, transposed=transposed)
     assert is_by_unit(plan)
     w, h, xs = operands_of(plan)
     for side in ("end", "start"):
         ys = by_kernel(plan, [w, h, xs], side)[1]
-        exact, size = expected_of(w, h, xs, turned)
+        exact, size = expected_of(w, h, xs, transposed)
         assert (np.abs(ys - exact) <= 4 * 2**-24 * size).all()
 
 
@@ -117,7 +117,7 @@ def test_nearer_than_one_sum_after_the_other():
     plainer = choose(plainer.loop, Machine(HOST.vector_bytes, 1))
     assert (is_by_unit(plan), is_by_unit(plainer)) == (True, False)
     inputs = operands_of(plan)
-    exact, size = expected_of(*inputs, turned=False)
+    exact, size = expected_of(*inputs, transposed=False)
     errors = [(by_kernel(p, inputs)[1] - exact) / size for p in (plan, plainer)]
     ours, other = (np.sqrt(np.mean(e**2)) for e in errors)
     assert ours < other
@@ -127,19 +127,19 @@ ODD = [np.inf, -np.inf, np.nan, 3.4e38, -3.4028235e38]
 
 
 @needs_the_unit
-@pytest.mark.parametrize("turned", [False, True], ids=["plain", "turned"])
+@pytest.mark.parametrize("transposed", [False, True], ids=["plain", "transposed"])
 @pytest.mark.parametrize("number", ODD)
 @pytest.mark.parametrize("where", ["weights", "x", "both"])
-def test_numbers_without_pieces(number, where, turned):
+def test_numbers_without_pieces(number, where, transposed):
     """What float32 arithmetic gives: only the products that meet such a number."""
-    plan = plan_for(40, 70, 50, turned=turned)
+    plan = plan_for(40, 70, 50, transposed=transposed)
     w, h, xs = operands_of(plan)
     if where != "x":
         w[3, 5] = number
     if where != "weights":
         h[2, 7] = xs[5, 39, 3] = number
     ys = by_kernel(plan, [w, h, xs])[1]
-    exact, size = expected_of(w, h, xs, turned)
+    exact, size = expected_of(w, h, xs, transposed)
     with np.errstate(all="ignore"):
         nearest = exact.astype(np.float32)
     np.testing.assert_array_equal(np.isnan(ys), np.isnan(nearest))
@@ -172,7 +172,7 @@ def test_tiny_numbers():
     xs[:10] *= np.float32(2.0**-120)
     xs[10:20] *= np.float32(2.0**-140)
     ys = by_kernel(plan, [w, h, xs])[1]
-    exact, size = expected_of(w, h, xs, turned=False)
+    exact, size = expected_of(w, h, xs, transposed=False)
     lost = 2.0**-126 * np.abs(w).sum(0)
     assert (np.abs(ys - exact) <= 4 * 2**-24 * size + 2 * lost).all()
 
@@ -211,7 +211,7 @@ def test_no_memory():
     call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
     call(found)(ctypes.addressof(pointers), 0, 1)
     assert asked == [(64, (3 + 2) * 2 * 3 * 1024)]
-    exact, size = expected_of(*inputs, turned=False)
+    exact, size = expected_of(*inputs, transposed=False)
     assert (np.abs(outs[1] - exact) <= 8 * 2**-24 * size).all()
 
 
@@ -227,7 +227,7 @@ def test_several_products(case):
         if case == "two":
             return jnp.tanh(h @ w + jnp.sin(h) @ v), h
         if case == "both ways":
-            return jnp.tanh(product(h @ w, w, turned=True)), h
+            return jnp.tanh(product(h @ w, w, transposed=True)), h
         return jnp.tanh(h @ w).at[:16].add(jnp.sin(h[:16] @ v)), h
 
     f = lambda scan: lambda w, v, h: scan(step, h, None, length=STEPS)

@@ -41,7 +41,7 @@ def loop(product: Any, scan: Any, length: int) -> Any:
 
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_turned(name: str) -> None:
-    product, turned = PRODUCTS[name]
+    product, transposed = PRODUCTS[name]
     rng = np.random.default_rng(0)
     h = rng.standard_normal((2, 160)).astype(np.float32)
     w = (0.03 * rng.standard_normal((160, 160))).astype(np.float32)
@@ -49,7 +49,7 @@ def test_turned(name: str) -> None:
         for length in (4, 64):
             plan = plan_of(loop_in(loop(product, lax.scan, length), h, w))
             layouts = plan.layouts[: plan.loop.num_consts]
-            assert ((1, 0) in layouts) == (turned and length == 64)
+            assert ((1, 0) in layouts) == (transposed and length == 64)
         f = loop(product, onescan.scan, 64)
         assert_same(run("native", f, h, w), run("xla", f, h, w), rounding=16)
 
@@ -57,7 +57,7 @@ def test_turned(name: str) -> None:
 def test_few_results_wait_for_each_other() -> None:
     """Their sums would be chains; shares of a result are summed side by side."""
     f = loop(by_rows, lax.scan, 64)
-    for size, rows, turned in ((64, 1, False), (64, 8, True), (16, 1, True)):
+    for size, rows, transposed in ((64, 1, False), (64, 8, True), (16, 1, True)):
         h, w = np.ones((rows, 64), np.float32), np.ones((64, 64), np.float32)
         plan = choose(loop_in(f, h, w), Machine(size, cores=2))
-        assert ((1, 0) in plan.layouts) == turned
+        assert ((1, 0) in plan.layouts) == transposed
