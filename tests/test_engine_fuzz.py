@@ -1,4 +1,4 @@
-"""320 random loops (2,000 by `make test-all`), from the whole rule table.
+"""240 random loops (2,000 by `make test-all`), from the whole rule table.
 
 Two oracles look at each.  A failure names the seed and prints the smallest loop that
 still fails, as a program to run.  `make fuzz` goes on from there.
@@ -12,7 +12,7 @@ from fuzz.check import Batch, failures, random_batch
 from fuzz.shrink import as_python, fails, shrunk
 from sampling import WHOLE
 
-GROUPS = 50 if WHOLE else 8  # tests
+GROUPS = 50 if WHOLE else 6  # tests
 BATCHES, LOOPS = 5, 8  # compilations in a test, loops in each
 
 
