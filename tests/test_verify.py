@@ -148,3 +148,29 @@ def test_vectors_across_a_short_dimension():
         jnp.ones((33, 2)),
         jnp.asarray(ys),
     )
+
+
+def key_for_all(c, x):
+    """A draw that all lanes share, number by number: half the time of a step."""
+    key, lanes = c
+    key, here = jax.random.split(key)
+    return (key, jnp.tanh(lanes + x) + jax.random.normal(here)), None
+
+
+def beside_few_lanes(c, x):
+    """Three lanes that do next to nothing, beside a carry that has none."""
+    sums = jnp.cumsum(c, 1)
+    return jnp.tanh(jnp.exp(-c * c) + sums), jnp.linspace(0.0, 1.0, 3) * x
+
+
+@pytest.mark.parametrize(
+    ("step", "init", "tiles"),
+    [
+        (key_for_all, (jax.random.key_data(jax.random.key(0)), LANES[:2048]), 2),
+        (beside_few_lanes, jnp.ones((1, 3)), 1),
+    ],
+    ids=["key for all", "beside few lanes"],
+)
+def test_tiles_do_not_repeat_what_lanes_share(step, init, tiles):
+    loop = loop_in(lambda c, x: lax.scan(step, c, x), init, jnp.ones(20))
+    assert plan_of(loop).tiles <= tiles

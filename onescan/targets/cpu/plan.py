@@ -121,6 +121,20 @@ def _lane_cost(
     return cost
 
 
+def _lane_share(works: list[Work], axis: Merged, native: int) -> float:
+    """The part of the time of a step that is for what lies along an axis.
+
+    The rest is the same for all lanes: much of it numbers one by one, such as keys.
+    """
+    laned = common = 0.0
+    for work in works:
+        if any(axis.holds(v) for v in (*work.eqn.outvars, *work.eqn.invars)):
+            laned += work.operations / native
+        else:
+            common += _along_inner(work, native)
+    return laned / max(laned + common, 1e-9)
+
+
 def _inner_cost(
     works: list[Work], axes: list[Merged], native: int, helpers: int
 ) -> float:
@@ -169,7 +183,7 @@ def _lane_plan(
         loop,
         axis.size,
         axis.holds,
-        share=share(works, axis),
+        share=_lane_share(works, axis, native),
         native=native,
         threads=helpers,
         others=others,

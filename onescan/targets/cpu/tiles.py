@@ -67,14 +67,16 @@ def tile_shape(
 ) -> Shape:
     """The shape of tiles along a lane axis with `size` positions.
 
-    `laned(var)` tells whether a value lies along it; `share` is the part of the work
-    that does, the rest being done by every tile; tiles are made for `threads` threads,
-    and are those of one of `others` positions along other axes.  The carry of a row
-    has `room` bytes in the L1 cache.
+    `laned(var)` tells whether a value lies along it; `share` is the part of the time
+    for what does, the rest being done by every tile; tiles are made for `threads`
+    threads, and are those of one of `others` positions along other axes.  The carry of
+    a row has `room` bytes in the L1 cache.
     """
     shared = share < SHARED
     if size < 2 * native:
-        return Shape(power_below(min(size, native)), 1)
+        width = power_below(min(size, native))
+        vectors = -(-size // width)
+        return Shape(width, -(-vectors // _most_tiles(share, threads)))
     live = pressure(loop, size, laned)
     most = max(1, REGISTERS // max(live, 1))
     carry = carry_bytes(loop, size, laned) / others
@@ -98,8 +100,9 @@ def tile_shape(
     width = native * multiple
     vectors = -(-size // width)
     streams = [v for v in stacked(loop) if laned(v)]
-    widest = max((_bytes(v, size) for v in streams), default=4)
-    row = min(int(room // max(carry, 1)), ROW_BYTES // max(widest, 1))
+    row = int(room // max(carry, 1))
+    if streams:
+        row = min(row, ROW_BYTES // max(1, *(_bytes(v, size) for v in streams)))
     if apart:
         row = min(row, APART_SHARED if shared else APART)
     blocks = max(row // width, -(-vectors // _most_tiles(share, threads)))
