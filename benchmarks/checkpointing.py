@@ -4,7 +4,8 @@ The loop has a carry of 4 KB and no xs. Each measurement is a process of its own
 memory is what it holds more at its peak than before the call (the largest resident
 set), and, next to it, what XLA says the program needs. `python
 benchmarks/checkpointing.py` takes some minutes; `--quick` takes one, and stops at
-100,000 steps. Both save `build/checkpointing.png`.
+100,000 steps. Both save `build/checkpointing.png`; `--write` puts picture and table
+into `docs/long-loops.md`.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ LENGTHS = [1_000, 10_000, 100_000, 1_000_000]
 #: a plain gradient of more steps than this does not fit into memory
 PLAIN = 200_000
 PLOT = Path("build/checkpointing.png")
+DOCS = Path(__file__).parents[1] / "docs"
+PAGE, PICTURE = DOCS / "long-loops.md", DOCS / "images" / "checkpointing.png"
 
 
 def drift(carry: Any, _: Any) -> tuple[Any, None]:
@@ -125,6 +128,36 @@ def show(results: dict[str, dict[int, dict[str, float]]]) -> None:
     Console().print(table)
 
 
+def markdown(results: dict[str, dict[int, dict[str, float]]]) -> str:
+    """Memory and time of a step, for each way and length."""
+    lengths = sorted({steps for found in results.values() for steps in found})
+    rows = []
+    for way, by_length in results.items():
+        cells = [
+            f"{by_length[n]['planned'] / 1e6:,.2f} MB, "
+            f"{by_length[n]['seconds'] / n * 1e6:.1f} us"
+            if n in by_length
+            else "-"
+            for n in lengths
+        ]
+        rows.append(f"| {way} | {' | '.join(cells)} |")
+    return "\n".join(
+        [
+            f"| gradient by | {' | '.join(f'{n:,} steps' for n in lengths)} |",
+            "|---" * (len(lengths) + 1) + "|",
+            *rows,
+        ]
+    )
+
+
+def write(text: str) -> None:
+    """Replace the table of the page, which its comments mark."""
+    page = PAGE.read_text()
+    begin, end = "<!-- checkpointing -->\n", "<!-- end of checkpointing -->"
+    head, rest = page.split(begin)
+    PAGE.write_text(f"{head}{begin}\n{text}\n\n{end}{rest.split(end)[1]}")
+
+
 def save_plot(results: dict[str, dict[int, dict[str, float]]], path: Path) -> None:
     import matplotlib
 
@@ -154,6 +187,7 @@ def save_plot(results: dict[str, dict[int, dict[str, float]]], path: Path) -> No
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="to 100,000 steps")
+    parser.add_argument("--write", action="store_true", help="into the docs")
     parser.add_argument("--one", nargs=2, metavar=("WAY", "STEPS"))
     arguments = parser.parse_args()
     if arguments.one:
@@ -179,6 +213,9 @@ def main() -> None:
     show(results)
     save_plot(results, PLOT)
     print(f"plot: {PLOT}")
+    if arguments.write:
+        write(markdown(results))
+        save_plot(results, PICTURE)
 
 
 if __name__ == "__main__":
