@@ -4,7 +4,7 @@ The loop has a carry of 4 KB and no xs. Each measurement is a process of its own
 memory is what it holds more at its peak than before the call (the largest resident
 set), and, next to it, what XLA says the program needs.
 
-`python benchmarks/checkpointing.py` takes some minutes. `--quick` takes one, all in this
+`python benchmarks/checkpointing.py` takes minutes. `--quick` takes one, all in this
 process: what XLA says of the memory, and the processor's time for up to 10,000 steps.
 Both save `build/checkpointing.png`; `--write` puts table and picture into the docs.
 """
