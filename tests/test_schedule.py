@@ -77,3 +77,10 @@ def test_peak_counts_what_is_held_at_once():
 )
 def test_known_schedules(schedule, sizes):
     assert (schedule and [part.sizes for part in schedule]) == sizes
+
+
+@pytest.mark.parametrize("steps", [5, 64, 200, 1000, 4096, 5000, 100_000])
+def test_log_never_holds_more_than_sqrt(steps):
+    ways = s.logarithmic, s.square_root
+    log, sqrt = (s.peak(way(steps), 8, 16) for way in ways)
+    assert log <= sqrt

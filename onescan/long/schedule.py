@@ -90,10 +90,10 @@ def square_root(steps: int) -> Schedule:
 
 
 def logarithmic(steps: int) -> Schedule:
-    """Levels of a fixed size, as many as it takes."""
+    """Levels of a fixed size, as many as it takes; `square_root` of few steps."""
+    if steps <= INNERMOST**2:
+        return square_root(steps)
     count = steps / INNERMOST
-    if count <= 2:
-        return plain(steps)
     outer = ceil(log(count, BRANCHES))
     return _levels(steps, 1 + outer, max(2, round(count ** (1 / outer))))
 
