@@ -224,11 +224,10 @@ def test_memory_of_a_gradient_is_what_jax_keeps():
     # per step: cos(c), and sin(c) for the gradient of x
     assert by_name[None].kept == 2 * 400_000
     assert memory.residuals == 8000
-    # ten segments of ten steps; the logarithm begins beyond a hundred steps
+    # ten segments of ten steps; so short a loop is cut in the same way by "log"
     assert by_name["sqrt"].kept == 10 * 4000 + 10 * 8000
     assert by_name["sqrt"].again == 1
-    assert by_name["log"].kept == by_name[None].kept
-    assert "too short" in by_name["log"].meaning
+    assert by_name["log"].kept == by_name["sqrt"].kept
     long = onescan.explain(body, spec((1000,), f32), spec((100_000, 1000), f32))
     kept = {c.checkpoint: (c.kept, c.again) for c in memory_of(long.loop).choices}
     assert kept[None][0] > 100 * kept["sqrt"][0] > 100 * kept["log"][0]
