@@ -16,7 +16,6 @@ from jax.extend.core import ClosedJaxpr
 
 # JAX types the avals of equations and variables too loosely to be of use
 Equation = Any
-Variable = Any
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,8 +31,6 @@ def operations_in(plan: Plan, jaxpr: Any) -> float:
 
 def looks(plan: Plan) -> bool:
     """Whether the kernel of a loop looks: it takes long, or who knows how long."""
-    if plan.grid is not None:
-        return False
     body = plan.loop.body.jaxpr
     each = operations_in(plan, body) + ROUND
     open_end = any(eqn.primitive.name == "while" for eqn in equations(body))
