@@ -25,6 +25,7 @@ from jax.extend.core import primitives as jp
 
 from onescan import compat
 from onescan.loop import LeaveToXla, Loop
+from onescan.passes.equinox import MARKS, definition
 from onescan.passes.keys import is_key, key_params, selection
 
 Atom = Any
@@ -43,7 +44,9 @@ CALLS = {
     "custom_lin": "call_jaxpr",
 }
 
-IDENTITIES = {"random_wrap", "random_unwrap", "copy", "copy_p", "name", "stop_gradient"}
+IDENTITIES = MARKS.union(
+    {"random_wrap", "random_unwrap", "copy", "copy_p", "name", "stop_gradient"}
+)
 
 
 def inline(loop: Loop, platform: str = "cpu") -> Loop:
@@ -100,7 +103,7 @@ def _equation(
         which = min(max(int(inputs[0].val), 0), len(branches) - 1)
         branch = branches[which]
         return _emit(branch.jaxpr, branch.consts, inputs[1:], eqns, platform)
-    if expansion := compat.keys_as_bits(eqn) or selection(eqn) or _permutation(eqn):
+    if expansion := _expansion(eqn):
         traced = jax.make_jaxpr(expansion)(*(_struct(v.aval) for v in inputs))
         first = len(eqns)
         results = _emit(traced.jaxpr, traced.consts, inputs, eqns, platform)
@@ -111,6 +114,12 @@ def _equation(
     params = _inner(name, params, platform)
     eqns.append(eqn.replace(invars=inputs, outvars=outvars, params=params))
     return outvars  # type: ignore[return-value]
+
+
+def _expansion(eqn: JaxprEqn) -> Callable[..., Any] | None:
+    """What an equation computes, as a function to be traced, where that says more."""
+    keys = compat.keys_as_bits(eqn) or selection(eqn)
+    return keys or _permutation(eqn) or definition(eqn)
 
 
 def _permutation(eqn: JaxprEqn) -> Callable[[Any], Any] | None:
