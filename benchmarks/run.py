@@ -37,8 +37,8 @@ from rich.text import Text
 from table import compare_table, geometric_mean, list_table, result_line, results_table
 
 import onescan
-from onescan import hook, pipeline
 from onescan.loop import LeaveToXla
+from onescan.lowering import hook, pipeline
 from onescan.targets.cpu.target import Cpu
 from onescan.targets.nvidia.target import Nvidia
 

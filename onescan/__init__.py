@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from onescan import compat, hook, layers, train
-from onescan.api import scan
+from onescan import compat, layers, train
+from onescan.api.scan import scan
+from onescan.api.variants import associative_scan, fori_loop, map
 from onescan.errors import (
     CheckError,
     CheckpointError,
@@ -16,9 +17,9 @@ from onescan.errors import (
 )
 from onescan.explain import explain
 from onescan.long import NonFinite, first_nonfinite
-from onescan.reporting import clear_report, report
+from onescan.lowering import hook
+from onescan.reports.rows import clear_report, report
 from onescan.switches import engine, install, is_installed, options, uninstall
-from onescan.variants import associative_scan, fori_loop, map
 from onescan.version import VERSION
 
 __version__ = VERSION

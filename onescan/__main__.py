@@ -2,6 +2,6 @@
 
 import sys
 
-from onescan.cli import main
+from onescan.command.cli import main
 
 sys.exit(main())

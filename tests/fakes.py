@@ -9,9 +9,10 @@ from jax import lax
 from jax.extend.core import jaxpr_as_fun
 from jax.interpreters import mlir
 
-from onescan import compat, hook, switches
+from onescan import compat, switches
 from onescan.loop import Loop
-from onescan.outcome import Left, Native
+from onescan.lowering import hook
+from onescan.lowering.outcome import Left, Native
 from onescan.switches import Settings
 
 Change = Callable[[list[Any]], Sequence[Any]]

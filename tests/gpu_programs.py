@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import onescan
-from onescan import reference
+from onescan.api import reference
 
 STEPS, BATCH, HIDDEN = 20, 6, 48
 

@@ -18,7 +18,7 @@ from onescan import compat
 from onescan.loop import Loop
 from onescan.passes.inline import flatten, inline
 from onescan.passes.split import Pass, Split, improved, run
-from onescan.surround import loop_p, results_of
+from onescan.passes.surround import loop_p, results_of
 
 #: xs of five steps, and weights for them
 X = jnp.linspace(-1.0, 1.0, 5 * 2 * 16).reshape(5, 2, 16)

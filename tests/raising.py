@@ -9,7 +9,8 @@ import jax
 import pytest
 
 import onescan
-from onescan import ScanError, reference
+from onescan import ScanError
+from onescan.api import reference
 
 
 def where(f: Any) -> str:

@@ -23,8 +23,8 @@ from passing import (
 )
 
 import onescan
-from onescan import pipeline
 from onescan.loop import LeaveToXla
+from onescan.lowering import pipeline
 from onescan.passes import PASSES, XLA_PASSES
 from onescan.passes.accumulate import accumulate
 from onescan.passes.simplify import simplify

@@ -13,7 +13,7 @@ from jax import lax
 from passing import assert_same, core_of, loop_of, notes_of, outside, shown, splits_of
 
 import onescan
-from onescan import reference
+from onescan.api import reference
 from onescan.passes import PASSES, WIDE_PASSES
 from onescan.passes.ahead import ahead
 from onescan.passes.hoist import hoist

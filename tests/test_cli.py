@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import onescan
-from onescan import cli
+from onescan.command import cli
 
 PYTHON = [sys.executable]
 MODULE = [sys.executable, "-m", "onescan"]

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import pytest
 
 import onescan
-from onescan import alone, cli, compare, reporting
-from onescan.advice import ADVICE, advice
+from onescan.command import alone, cli, compare
+from onescan.reports import rows
+from onescan.reports.advice import ADVICE, advice
 
 PROGRAM = """
 import sys
@@ -83,7 +84,7 @@ def test_what_cannot_be_made_up_is_left_out():
     with onescan.engine("auto"):
         onescan.scan(step, 0.0, jnp.ones(2))
     (row,) = onescan.report().rows
-    loop = reporting.loop_of(row)
+    loop = rows.loop_of(row)
     assert loop is not None
     assert alone.speed_of(loop) is None
     assert "use it after the loop" in (row.advice or "")

@@ -12,7 +12,8 @@ import pytest
 from rich.console import Console
 
 import onescan
-from onescan import cli, reference
+from onescan.api import reference
+from onescan.command import cli
 from onescan.demo import show
 from onescan.demo.loops import Case, cases
 from onescan.demo.measure import (
@@ -22,7 +23,7 @@ from onescan.demo.measure import (
     measure,
     what_became,
 )
-from onescan.reporting import Report, Row
+from onescan.reports.rows import Report, Row
 
 NAMES = [case.title for case in cases()]
 

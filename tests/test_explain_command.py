@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from onescan import cli
+from onescan.command import cli
 
 PROGRAM = """
 import sys

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import pytest
 
 import onescan
-from onescan import reference
+from onescan.api import reference
 
 REASON = browser.missing()
 in_browser = pytest.mark.skipif(REASON is not None, reason=str(REASON))

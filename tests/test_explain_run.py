@@ -10,7 +10,7 @@ import pytest
 from gpu_lowering import H200, as_if_on
 
 import onescan
-from onescan import compat, pipeline, switches
+from onescan import compat, switches
 from onescan.explain import explain_loop
 from onescan.explain.advice import advice_for
 from onescan.explain.decide import Decision, decide
@@ -18,9 +18,10 @@ from onescan.explain.memory import memory_of
 from onescan.explain.notes import Note
 from onescan.explain.run import OnPlatform
 from onescan.explain.words import size
-from onescan.speed import Speed
+from onescan.lowering import pipeline
 from onescan.targets.cpu.target import Cpu
 from onescan.tune.choose import Choice
+from onescan.tune.speed import Speed
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from examples.llama.config import CONFIGS

@@ -25,7 +25,7 @@ from ptx_text import assemble, assembler, count, loops, time_loop
 from transforms import TRANSFORMS
 
 import onescan
-from onescan.pipeline import fitting
+from onescan.lowering.pipeline import fitting
 from onescan.targets.nvidia.machine import Chip
 from onescan.targets.nvidia.target import Nvidia
 

@@ -14,8 +14,9 @@ from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
 import onescan
-from onescan import hook, switches
-from onescan.outcome import Native
+from onescan import switches
+from onescan.lowering import hook
+from onescan.lowering.outcome import Native
 
 
 def step(c, x):

@@ -16,7 +16,7 @@ FILES = {
     for path in ROOT.rglob("*.py")
 }
 #: what a room may know of the others that compile: those in front of it
-ORDER = ["loop", "primitives", "plan", "passes", "emit", "tune", "targets", "pipeline"]
+ORDER = ["loop", "primitives", "plan", "passes", "emit", "tune", "targets", "lowering"]
 
 
 def imported(path: Path) -> set[str]:

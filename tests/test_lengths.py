@@ -11,7 +11,7 @@ import pytest
 from compare import assert_same, type_of
 
 import onescan
-from onescan import reference
+from onescan.api import reference
 
 SCANS = pytest.mark.parametrize("scan", [onescan.scan, reference.scan])
 

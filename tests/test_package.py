@@ -10,7 +10,7 @@ from llvmlite import binding
 from processes import output
 
 import onescan
-from onescan import llvm
+from onescan.lowering import llvm
 from onescan.runtime import compiler
 
 WITHOUT_LLVMLITE = """

@@ -16,9 +16,9 @@ from passing import assert_same, loop_of, splits_of, stock_run
 from sampling import WHOLE
 
 import onescan
-from onescan import pipeline, surround
 from onescan.loop import LeaveToXla
-from onescan.passes import PASSES, XLA_PASSES, worth
+from onescan.lowering import pipeline
+from onescan.passes import PASSES, XLA_PASSES, surround, worth
 from onescan.passes.accumulate import accumulate
 from onescan.passes.ahead import ahead
 from onescan.passes.hoist import hoist

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import onescan
-from onescan import reference
+from onescan.api import reference
 
 
 class Pair(NamedTuple):

@@ -13,8 +13,8 @@ import pytest
 from jax import lax
 
 import onescan
-from onescan import hook
-from onescan.outcome import Left
+from onescan.lowering import hook
+from onescan.lowering.outcome import Left
 
 
 @pytest.fixture(autouse=True)

@@ -13,9 +13,11 @@ from jax import lax
 from rich.console import Console
 
 import onescan
-from onescan import hook, report_table, reporting, switches
-from onescan.outcome import Left
-from onescan.speed import Speed
+from onescan import switches
+from onescan.lowering import hook
+from onescan.lowering.outcome import Left
+from onescan.reports import rows, table
+from onescan.tune.speed import Speed
 
 
 def step(c, x):
@@ -115,7 +117,7 @@ def test_stock_loops_are_not_listed(engine):
 
 
 def test_memory_is_bounded(engine, monkeypatch):
-    monkeypatch.setattr(reporting, "CAPACITY", 3)
+    monkeypatch.setattr(rows, "CAPACITY", 3)
     for length in range(1, 6):
         loop(length=length)
     report = onescan.report()
@@ -124,7 +126,7 @@ def test_memory_is_bounded(engine, monkeypatch):
     assert "2 older loops are no longer listed." in str(report)
     assert "2 older loops are no longer listed." in report._repr_html_()
     onescan.clear_report()
-    assert onescan.report() == reporting.Report(())
+    assert onescan.report() == rows.Report(())
 
 
 def test_threads_lose_nothing(engine):
@@ -189,8 +191,8 @@ def test_speed_is_shown_where_it_is_known(monkeypatch):
     leave = fakes.use_leaving_engine
     leave(monkeypatch, "of the test")
     jax.jit(loop)()
-    row = reporting.replace(only_row(), speed=measured)
-    report = reporting.Report((row,))
+    row = rows.replace(only_row(), speed=measured)
+    report = rows.Report((row,))
     text = in_terminal(report, 80)
     assert "2 us, XLA 9 us" in text
     assert "4.5x, measured" in text
@@ -214,12 +216,12 @@ def test_loops_of_jax_itself_are_one_line(engine):
     jax.jit(loop)()
     row = only_row()
     inside = "/lib/site-packages/jax/_src/"
-    rounds = reporting.replace(row, source=f"{inside}random/threefry2x32.py:123")
-    mapped = reporting.replace(
+    rounds = rows.replace(row, source=f"{inside}random/threefry2x32.py:123")
+    mapped = rows.replace(
         row, name="<lambda>", source=f"{inside}lax/control_flow/loops.py:9"
     )
-    other = reporting.replace(rounds, length=3, engine="xla")
-    report = reporting.Report((rounds, row, other, mapped))
+    other = rows.replace(rounds, length=3, engine="xla")
+    report = rows.Report((rounds, row, other, mapped))
     text = in_terminal(report, 80)
     assert "2 loops of JAX itself (threefry2x32): 1 native" in text
     assert "jax.lax.map  jax/.../loops.py:9" in text
@@ -256,19 +258,15 @@ def test_html_escapes_text(monkeypatch):
     ],
 )
 def test_sizes_are_for_people(size, text):
-    assert report_table.size(size) == text
+    assert table.size(size) == text
 
 
 def test_source_lines_are_short(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert (
-        report_table.short(str(tmp_path / "models" / "rnn.py:7")) == "models/rnn.py:7"
-    )
-    assert (
-        report_table.short("/opt/site-packages/flax/nn/rnn.py:7") == "flax/nn/rnn.py:7"
-    )
-    assert report_table.short("/elsewhere/code/models/rnn.py:7") == "models/rnn.py:7"
-    assert report_table.short("unknown") == "unknown"
+    assert table.short(str(tmp_path / "models" / "rnn.py:7")) == "models/rnn.py:7"
+    assert table.short("/opt/site-packages/flax/nn/rnn.py:7") == "flax/nn/rnn.py:7"
+    assert table.short("/elsewhere/code/models/rnn.py:7") == "models/rnn.py:7"
+    assert table.short("unknown") == "unknown"
 
 
 def test_symbolic_shapes_are_shown_as_they_are(engine):

@@ -12,7 +12,7 @@ from compare import assert_same
 from jax.test_util import check_grads
 
 import onescan
-from onescan import reference
+from onescan.api import reference
 
 W = jnp.asarray(np.random.default_rng(0).normal(size=(3, 3)) * 0.5, jnp.float32)
 XS = jnp.asarray(np.random.default_rng(1).normal(size=(4, 3)), jnp.float32)

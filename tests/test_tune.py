@@ -12,12 +12,12 @@ from kernels import kernel_of, loop_in, plan_of
 
 import onescan
 from onescan import switches
-from onescan.speed import Speed
 from onescan.targets.cpu.target import Cpu
 from onescan.tune import choose, store
 from onescan.tune.choose import Choice
 from onescan.tune.costs import AVX512, costs_of
 from onescan.tune.predict import predicted
+from onescan.tune.speed import Speed
 
 
 def body(c, x):

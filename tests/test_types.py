@@ -12,7 +12,8 @@ from compare import assert_same, types_of
 from jax.core import ShapedArray
 
 import onescan
-from onescan import reference, switches
+from onescan import switches
+from onescan.api import reference
 
 FLOATS = ["float16", "bfloat16", "float32", "float64"]
 INTEGERS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]

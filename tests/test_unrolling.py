@@ -12,8 +12,9 @@ import pytest
 from gpu_lowering import as_if_on, lowered
 
 import onescan
-from onescan import compat, pipeline
+from onescan import compat
 from onescan.loop import LeaveToXla, Loop
+from onescan.lowering import pipeline
 from onescan.targets.nvidia.unrolling import unrolled_steps
 
 W = np.eye(8, dtype=np.float32) / 2

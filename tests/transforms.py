@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from cases import Case
 from table import Problem
 
-from onescan import reference
+from onescan.api import reference
 
 Scan = Callable[..., tuple[Any, Any]]
 

@@ -18,7 +18,7 @@ import numpy as np
 
 import onescan
 from onescan.demo.loops import Case
-from onescan.reporting import Report
+from onescan.reports.rows import Report
 from onescan.switches import Engine
 
 LONG_ENOUGH = 0.005  # seconds of calls behind one timing, so that the clock is exact

@@ -9,15 +9,15 @@ import jax
 import jax.core
 
 from onescan import compat, switches
-from onescan.api import scan
-from onescan.arguments import as_sequence
+from onescan.api.arguments import as_sequence
+from onescan.api.scan import scan
 from onescan.errors import ScanValueError
 from onescan.explain.decide import decide, here
 from onescan.explain.measure import Times, measured
 from onescan.explain.steps import shapes_in, shapes_of, steps_in, steps_of
 from onescan.explain.view import Explanation as Explanation
-from onescan.hook import types_of
 from onescan.loop import Loop
+from onescan.lowering.hook import types_of
 from onescan.naming import function_name
 from onescan.passes.overtime import evaluate
 

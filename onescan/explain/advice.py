@@ -6,9 +6,9 @@ import re
 from math import prod
 
 from onescan import compat
-from onescan.advice import advice
 from onescan.explain.decide import Decision, lanes_of, meant
 from onescan.plan.work import work_of
+from onescan.reports.advice import advice
 
 #: operations of a step from which one lane keeps a core busy
 BUSY = 2_000

@@ -19,9 +19,9 @@ from rich.console import Console
 from rich.rule import Rule
 
 import onescan
-from onescan import kept
 from onescan.errors import ScanError
 from onescan.explain.view import Explanation
+from onescan.reports import kept
 
 USAGE = """\
 onescan explain [--save FILE] module:function --init VALUE [--xs VALUE]

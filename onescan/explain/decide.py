@@ -12,14 +12,15 @@ from typing import Any
 
 import jax
 
-from onescan import llvm, switches
-from onescan.hook import types_of
+from onescan import switches
 from onescan.loop import Loop
+from onescan.lowering import llvm
+from onescan.lowering.hook import types_of
 from onescan.passes.split import Split
 from onescan.plan.lanes import lane_axes
 from onescan.plan.plan import Plan
-from onescan.speed import Speed
 from onescan.targets import target_of
+from onescan.tune.speed import Speed
 
 #: the platforms that are told of: JAX's name, and what people call it
 PLATFORMS = {"cpu": "CPU", "cuda": "NVIDIA GPU"}
@@ -65,7 +66,7 @@ def _decided(loop: Loop, platform: str) -> Decision:
         return Decision(platform, loop, reason=f"the body has side effects ({effects})")
     if trouble := llvm.trouble():
         return Decision(platform, loop, reason=trouble)
-    from onescan import pipeline  # which needs llvmlite
+    from onescan.lowering import pipeline  # which needs llvmlite
 
     target = meant(platform)
     settings = replace(switches.current(), trials=False)

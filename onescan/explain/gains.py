@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from jax.extend.core import JaxprEqn
 
-from onescan import llvm
 from onescan.explain.decide import Decision, meant
+from onescan.lowering import llvm
 from onescan.plan.work import Work, work_in
 from onescan.tune.costs import Costs
 

@@ -15,10 +15,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from onescan import surround, switches
+from onescan import switches
 from onescan.explain.decide import Decision, meant
-from onescan.hook import types_of
 from onescan.loop import Loop
+from onescan.lowering.hook import types_of
+from onescan.passes import surround
 from onescan.passes.split import run
 
 #: seconds that the rounds of all ways may take together, and rounds at least
@@ -75,7 +76,7 @@ def _ways(decision: Decision) -> dict[str, Way]:
 
 
 def _native(decision: Decision) -> Callable[[Loop], Any]:
-    from onescan import pipeline  # which needs llvmlite
+    from onescan.lowering import pipeline  # which needs llvmlite
 
     target = meant(decision.platform)
 

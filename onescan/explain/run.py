@@ -7,7 +7,7 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
-from onescan import compat, llvm
+from onescan import compat
 from onescan.explain.advice import advice_for
 from onescan.explain.decide import (
     PLATFORMS,
@@ -23,11 +23,12 @@ from onescan.explain.memory import Memory, memory_of
 from onescan.explain.notes import Note, notes_of
 from onescan.explain.places import PLACES, Place, Placed, placed
 from onescan.explain.words import duration, plural
-from onescan.hook import types_of
 from onescan.loop import Loop, nbytes
+from onescan.lowering import llvm
+from onescan.lowering.hook import types_of
 from onescan.plan.plan import Plan
 from onescan.plan.work import work_of
-from onescan.speed import Speed
+from onescan.tune.speed import Speed
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax.extend.core import jaxpr_as_fun
 
 from onescan import compat
-from onescan.api import scan
+from onescan.api.scan import scan
 from onescan.loop import Loop
 
 FIRST, LAST = 4, 2  # steps shown of a long loop

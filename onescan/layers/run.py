@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from onescan.api import scan
+from onescan.api.scan import scan
 from onescan.errors import ScanTypeError, ScanValueError
 from onescan.layers.body import Block, Group, group_of, takes
 from onescan.layers.differences import is_stackable

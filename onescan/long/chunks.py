@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from onescan import reference
+from onescan.api import reference
 from onescan.long.options import Options
 from onescan.plan.work import work_of
 

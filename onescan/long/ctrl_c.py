@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Protocol
 
-from onescan import llvm
+from onescan.lowering import llvm
 
 
 class CtrlC(Protocol):

@@ -19,7 +19,7 @@ from jax.core import Tracer
 from jax.errors import JaxRuntimeError
 from jax.extend.core import jaxpr_as_fun
 
-from onescan import reference
+from onescan.api import reference
 from onescan.errors import NonFiniteError
 from onescan.long.blame import NonFinite, Trail, watch
 from onescan.long.calls import call

@@ -8,8 +8,8 @@ from typing import Any
 import jax
 from jax.core import Tracer
 
-from onescan import reference
-from onescan.arguments import checked
+from onescan.api import reference
+from onescan.api.arguments import checked
 from onescan.errors import ScanTypeError
 from onescan.long.blame import NonFinite
 from onescan.long.finite import Finite

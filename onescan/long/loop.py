@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from onescan import compat, plain, reference
+from onescan import compat
+from onescan.api import plain, reference
 from onescan.long import schedule as schedules
 from onescan.long.chunks import chunk_length
 from onescan.long.finite import Finite

@@ -9,7 +9,8 @@ from typing import Any
 import jax
 from jax.extend.core import Jaxpr, Var
 
-from onescan import compat, reference
+from onescan import compat
+from onescan.api import reference
 
 
 def residual_bytes(f: Callable[..., Any], carry: Any, xs: Any) -> int:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.custom_batching import custom_vmap
 
-from onescan import reference
+from onescan.api import reference
 from onescan.long.options import Options
 
 

@@ -16,10 +16,10 @@ from typing import Any
 from onescan.loop import Equation, LeaveToXla, Loop
 from onescan.passes.split import Pass
 from onescan.plan.plan import Plan
-from onescan.speed import Speed
 from onescan.switches import Settings
 from onescan.tune.choose import Choice
 from onescan.tune.costs import Costs
+from onescan.tune.speed import Speed
 
 #: puts a call into a program: ``(ctx, *operands) -> results``
 Lower = Callable[..., Sequence[Any]]

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from onescan.api import scan
+from onescan.api.scan import scan
 from onescan.train.convolutions import has_convolutions
 from onescan.train.sources import Source
 from onescan.train.state import Divided, stepper

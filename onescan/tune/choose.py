@@ -15,8 +15,8 @@ import jax
 
 from onescan.loop import Loop
 from onescan.plan.work import equations
-from onescan.speed import Speed
 from onescan.tune import store
+from onescan.tune.speed import Speed
 
 #: predicted ratios from which on, and up to which, nothing is measured
 SURE, HOPELESS = 3.0, 0.1

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from onescan import switches
-from onescan.speed import Speed
+from onescan.tune.speed import Speed
 
 #: seconds that the calls of one measurement may take
 SECONDS = 0.1

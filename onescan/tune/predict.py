@@ -15,8 +15,8 @@ from onescan.loop import Loop, nbytes
 from onescan.plan.profile import Instruction, Profile
 from onescan.plan.work import Work, work_of
 from onescan.primitives import record_of
-from onescan.speed import Speed
 from onescan.tune.costs import Costs
+from onescan.tune.speed import Speed
 
 VECTOR = re.compile(r"<(\d+) x (\w+)>")
 BITS = {"double": 64, "i64": 64, "ptr": 64, "i16": 16, "i8": 8}

@@ -13,7 +13,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from onescan.speed import Speed
+from onescan.tune.speed import Speed
 
 
 def folder() -> Path:

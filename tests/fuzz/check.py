@@ -2,7 +2,7 @@
 
 Several loops of one length go through one compilation, because compiling is what
 takes the time.  The oracles are stock `jax.lax.scan` and the plain Python loop of
-`onescan.reference`.
+`onescan.api.reference`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from engines import without_passes
 import onescan
 from fuzz.generate import generate
 from fuzz.program import Program
-from onescan import reference
+from onescan.api import reference
 
 #: XLA's own code generation is not what is tested
 CHEAP = {"xla_backend_optimization_level": 0}

@@ -10,6 +10,7 @@ from onescan.emit.budget import require_short
 from onescan.loop import Equation, LeaveToXla, Loop, nbytes
 from onescan.naming import millions
 from onescan.passes import PASSES
+from onescan.passes.surround import arguments, bound, results_of, stock
 from onescan.passes.worth import keeps_busy
 from onescan.plan.layout import buffer_layouts
 from onescan.plan.patience import tiles_between
@@ -18,8 +19,6 @@ from onescan.plan.verify import verify
 from onescan.plan.work import work_of
 from onescan.primitives import record_of
 from onescan.runtime import compiler
-from onescan.speed import Speed
-from onescan.surround import arguments, bound, results_of, stock
 from onescan.switches import Settings
 from onescan.targets.base import Lower, Target
 from onescan.targets.cpu import products  # noqa: F401, which lowers products
@@ -42,6 +41,7 @@ from onescan.tune.choose import choose as choose_engine
 from onescan.tune.costs import Costs, costs_of
 from onescan.tune.measure import measured
 from onescan.tune.predict import by_xla, predicted
+from onescan.tune.speed import Speed
 
 #: multiply-adds of one product in one step from which XLA's library is as good
 LARGE_PRODUCT = 30_000_000

@@ -12,9 +12,9 @@ import numpy as np
 from jax.interpreters import mlir
 
 from onescan.loop import LeaveToXla, Loop
+from onescan.passes.surround import results_of
 from onescan.plan.plan import Plan
 from onescan.plan.work import equations
-from onescan.surround import results_of
 from onescan.targets.base import Lower, Target
 from onescan.targets.cpu.machine import Machine
 from onescan.targets.cpu.plan import choose

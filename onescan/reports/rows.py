@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
-from onescan import compat, kept, report_table
-from onescan.advice import advice
+from onescan import compat
 from onescan.errors import ScanValueError
 from onescan.loop import Loop, nbytes
-from onescan.outcome import Left, Native
-from onescan.speed import Speed
+from onescan.lowering.outcome import Left, Native
+from onescan.reports import kept, table
+from onescan.reports.advice import advice
+from onescan.tune.speed import Speed
 
 if TYPE_CHECKING:
     from onescan.explain import Explanation
@@ -102,16 +103,16 @@ class Report:
         if not self.rows:
             yield Text(EMPTY)
         elif options.max_width >= TABLE_WIDTH:
-            yield from report_table.lines(self.rows)
+            yield from table.lines(self.rows)
         else:
-            yield from report_table.paragraphs(self.rows)
+            yield from table.paragraphs(self.rows)
         if self.forgotten:
             yield Text(self._note())
 
     def _repr_html_(self) -> str:
         if not self.rows:
             return f"<p>{html.escape(EMPTY)}</p>"
-        return report_table.page(self.rows, self._note() if self.forgotten else "")
+        return table.page(self.rows, self._note() if self.forgotten else "")
 
     def _note(self) -> str:
         return f"{self.forgotten:,} older loops are no longer listed."

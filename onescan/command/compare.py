@@ -25,8 +25,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from onescan.report_table import short
-from onescan.speed import Speed
+from onescan.reports.table import short
+from onescan.tune.speed import Speed
 
 ENGINES = ("xla", "auto")
 ROUNDS = 3  # runs of each engine
@@ -91,9 +91,9 @@ class Watch:
 
 def times_of_loops() -> list[dict[str, Any]]:
     """What each loop of the report takes on both engines, with made-up numbers."""
-    from onescan.alone import speed_of
-    from onescan.report_table import listed
-    from onescan.reporting import loop_of, report
+    from onescan.command.alone import speed_of
+    from onescan.reports.rows import loop_of, report
+    from onescan.reports.table import listed
 
     found = []
     for row in listed(report().rows):

@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         return explain_command(program[1:], _run)
     if options.compare:
-        from onescan.compare import compare
+        from onescan.command.compare import compare
 
         return compare(program)
     onescan.install(strict=options.strict, check=options.check)
@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.report:
         atexit.register(_print_report)  # after the program's own exit handlers
     if options.times:
-        from onescan.compare import Watch
+        from onescan.command.compare import Watch
 
         atexit.register(Watch(options.times, loops=options.loops).write)
     _run(program)

@@ -22,16 +22,16 @@ from typing import Any
 
 from onescan.emit.support import require_supported
 from onescan.loop import LeaveToXla, Loop
-from onescan.outcome import Left, Native, Seen
+from onescan.lowering.outcome import Left, Native, Seen
+from onescan.lowering.views import views
 from onescan.passes import XLA_PASSES
 from onescan.passes.inline import inline
+from onescan.passes.surround import Lower, Passed, stock
 from onescan.plan.plan import Plan
-from onescan.surround import Lower, Passed, stock
 from onescan.switches import Settings
 from onescan.targets import target_of
 from onescan.targets.base import Target, TooLarge
 from onescan.tune.choose import Choice
-from onescan.views import views
 
 
 @dataclass(frozen=True, eq=False)

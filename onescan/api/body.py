@@ -18,7 +18,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from onescan import compat
-from onescan.carry import trouble_with
+from onescan.api.carry import trouble_with
 from onescan.naming import function_name
 
 Function = Callable[[Any, Any], Any]

@@ -18,7 +18,7 @@ import numpy as np
 from jax import lax
 
 from onescan import compat
-from onescan.api import scan
+from onescan.api.scan import scan
 from onescan.naming import function_name
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from onescan.speed import Speed
+from onescan.tune.speed import Speed
 
 #: an ordered set of notes
 Seen = dict[str, None]

@@ -23,7 +23,7 @@ from jax.extend.core import JaxprEqn, Var
 
 from onescan import compat, program
 from onescan.loop import Loop, nbytes
-from onescan.outcome import Native
+from onescan.lowering.outcome import Native
 from onescan.passes.split import parts_of, rebuilt
 from onescan.passes.worth import FILLS_A_VECTOR
 

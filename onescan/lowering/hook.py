@@ -19,14 +19,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from onescan import compat, kept, reporting, switches
-from onescan.absorb import absorbed
-from onescan.check import lower_both
+from onescan import compat, switches
+from onescan.checking.check import lower_both
 from onescan.errors import EngineError, EngineWarning
-from onescan.llvm import compile_loop
 from onescan.loop import LeaveToXla, Loop
-from onescan.outcome import Left, Native
+from onescan.lowering.absorb import absorbed
+from onescan.lowering.llvm import compile_loop
+from onescan.lowering.outcome import Left, Native
 from onescan.plan.work import equations
+from onescan.reports import kept, rows
 from onescan.targets import absorbs, everywhere
 
 #: the types that JAX has only where they are enabled
@@ -86,9 +87,9 @@ def _lower_scan(ctx: Any, *args: Any, **params: Any) -> Sequence[Any]:
         reason = f"the engine failed inside ({type(error).__name__}: {error})"
         outcome = Failed(reason, error=error)
     seconds = time.perf_counter() - start
-    first = not inner and reporting.record(loop, outcome, seconds)
+    first = not inner and rows.record(loop, outcome, seconds)
     if kept.is_active() and not inner:
-        kept.keep(ctx, loop, reporting.row_of(loop, outcome), args)
+        kept.keep(ctx, loop, rows.row_of(loop, outcome), args)
     if results is not None:
         return results
 

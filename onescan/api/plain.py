@@ -10,8 +10,9 @@ from typing import Any
 
 import jax
 
-from onescan import compat, reference
-from onescan.body import Call, body_of, forget
+from onescan import compat
+from onescan.api import reference
+from onescan.api.body import Call, body_of, forget
 from onescan.errors import ScanTypeError
 
 

@@ -2,7 +2,7 @@
 
 Two right programs round differently, and a loop amplifies that: a chaotic map
 that differs in the last bit soon differs in every bit.  No fixed tolerance will do,
-so `onescan.rounding` measures what rounding does to this loop on these inputs, and
+so `rounding` measures what rounding does to this loop on these inputs, and
 `SLACK` times that is what the native engine is allowed.  For ys it is the most that
 was seen up to each step, in the order the loop runs, so that the first steps are
 held tightly however wild the end is.
@@ -23,10 +23,10 @@ from jax import lax
 from jax.interpreters import mlir
 
 from onescan import compat, switches
+from onescan.checking.rounding import perturbed_runs
 from onescan.errors import CheckError
 from onescan.loop import Loop
-from onescan.outcome import Native
-from onescan.rounding import perturbed_runs
+from onescan.lowering.outcome import Native
 
 SLACK = 64  # times what rounding was seen to do; and as many units in the last place
 

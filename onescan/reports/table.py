@@ -18,10 +18,10 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from onescan.advice import advice
+from onescan.reports.advice import advice
 
 if TYPE_CHECKING:
-    from onescan.reporting import Row
+    from onescan.reports.rows import Row
 
 INSIDE_JAX = f"{os.sep}jax{os.sep}_src{os.sep}"
 LOOPS_OF_USERS = os.path.join("lax", "control_flow")  # fori_loop, map: the user's

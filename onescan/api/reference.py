@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 
 from onescan import compat
-from onescan.arguments import checked
-from onescan.carry import trouble_with
+from onescan.api.arguments import checked
+from onescan.api.carry import trouble_with
 from onescan.errors import ScanTypeError
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from functools import cache
 
 from onescan.loop import LeaveToXla, Loop
-from onescan.outcome import Left, Native
+from onescan.lowering.outcome import Left, Native
 from onescan.runtime import memory
 from onescan.switches import Settings
 
@@ -20,7 +20,7 @@ def compile_loop(loop: Loop, platform: str, settings: Settings) -> Native | Left
         return Left(str(reason))
     if reason := trouble():
         return Left(reason)
-    from onescan import pipeline  # which cannot be imported without llvmlite
+    from onescan.lowering import pipeline  # which cannot be imported without llvmlite
 
     return pipeline.compile_loop(loop, platform, settings)
 

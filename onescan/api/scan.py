@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from onescan import long, plain
-from onescan.arguments import checked
+from onescan import long
+from onescan.api import plain
+from onescan.api.arguments import checked
 
 
 def scan(
@@ -32,7 +33,7 @@ def scan(
 
     This is `jax.lax.scan`: the same arguments, the same results, under the same
     transformations, with the whole loop compiled into one native kernel where that
-    is possible and gains. `onescan.reference.scan` is its meaning as a plain loop.
+    is possible and gains. `onescan.api.reference.scan` is its meaning as a plain loop.
 
     Args:
         f: a function ``(carry, x) -> (carry, y)`` that JAX can trace. The carry it

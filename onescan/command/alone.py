@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from onescan import compat, switches
 from onescan.errors import EngineWarning
 from onescan.loop import Loop
-from onescan.speed import Speed
+from onescan.tune.speed import Speed
 
 SECONDS = 0.02  # a sample is as many calls as fill this
 SAMPLES = 5

@@ -1,0 +1,1 @@
+"""What users call: the arguments of a loop, checked, on their way into JAX."""

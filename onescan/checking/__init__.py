@@ -1,0 +1,1 @@
+"""Both engines on every call of a loop, compared."""

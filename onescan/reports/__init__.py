@@ -1,0 +1,1 @@
+"""What became of every loop, told to a person."""
