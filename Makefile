@@ -61,7 +61,7 @@ test-gpu: ## the table of loops on a GPU, by GPU_PYTHON (python3)
 	$(GPU_PYTHON) scripts/gpu_tests.py $(ARGS)
 
 test-page: setup ## the page of onescan.explain in a headless Chromium
-	$(bin)/python -m pytest tests/test_explain_page.py -rs
+	$(bin)/python -m pytest tests/explain/test_page.py -rs
 
 pictures: setup ## the pictures of docs/, by a headless Chromium
 	$(bin)/python scripts/pictures.py

@@ -15,7 +15,7 @@ import time
 from itertools import count
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "helpers"))
 
 import jax
 from fuzz.check import Batch, failures, wide_batch

@@ -1,6 +1,6 @@
 """Run the table of loops on a GPU, against stock JAX and the plain loop.
 
-Needs JAX with CUDA and llvmlite, and nothing else.  The checks (tests/gpu_checks.py)
+Needs JAX with CUDA and llvmlite, and nothing else.  The checks (`gpu_checks.py`)
 run in several processes; one that dies or hangs costs the check it was at, and
 another takes its place.  At the end: what failed, and how many loops ran as kernels
 of ours, how many were left to XLA and why.
@@ -46,7 +46,7 @@ def work() -> None:
     """Read names of checks, one a line; answer each with a line of JSON."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever is printed meanwhile is no answer
-    sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+    sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "helpers")]
     import gpu_checks
     import jax
 

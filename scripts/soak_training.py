@@ -2,7 +2,7 @@
 
     python scripts/soak_training.py [--kills 30] [--seed 0]
 
-Each round starts the run of tests/killed_training.py in a process of its own and kills
+Each round starts the run of `killed_training.py` in a process of its own and kills
 it (SIGKILL) after a random time, be it importing, compiling, training or writing a
 checkpoint. Whenever a run gets to its end, its losses are compared, bit for bit, with
 those of a run that nothing disturbed, and the next one begins.
@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 ROOT = Path(__file__).parents[1]
-SCRIPT = ROOT / "tests" / "killed_training.py"
+SCRIPT = ROOT / "tests" / "helpers" / "killed_training.py"
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from onescan.plan.plan import Plan
 from onescan.plan.work import equations, work_of
 
 #: operations that are over before anybody could press Ctrl-C, and between two looks
-#: (10 ns each in slow bodies; `tests/test_interrupts.py` waits for the end)
+#: (10 ns each in slow bodies; `tests/targets/cpu/test_interrupts.py` waits for the end)
 SHORT, BETWEEN = 1e7, 1e5
 #: operations that a round takes beside its own
 ROUND = 4

@@ -25,7 +25,7 @@ from examples.llama.products import Blocks, in_place
 from examples.llama.sampling import Sampler, in_nucleus
 from onescan.layers import unstack
 
-FIXTURES = Path(__file__).parent / "fixtures" / "llama"
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "llama"
 PROMPTS = [[5, 17, 3, 8, 21, 30, 2, 9], [11, 4, 26]]  # of scripts/llama_parity.py
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import onescan
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 SAYS = {
     "three_numbers": "gives 6 and [3 4 5]",
     "train_mlp": "1000 training steps, compiled as one loop",

@@ -24,7 +24,7 @@ from examples.llama.config import (
     to_hugging_face,
 )
 
-FIXTURES = Path(__file__).parent / "fixtures" / "llama"
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "llama"
 
 
 @pytest.mark.parametrize("shard_bytes", [1 << 30, 2000])
@@ -92,7 +92,7 @@ def test_the_peak_of_memory_is_one_copy_and_one_leaf(tmp_path):
     save(tmp_path / "small", numpy_params(), SMALL)
     save(tmp_path / "large", numpy_params(config), config)
     command = [sys.executable, "-c", PEAK, tmp_path / "small", tmp_path / "large"]
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     done = subprocess.run(command, capture_output=True, text=True, cwd=root)
     assert done.returncode == 0, done.stderr
     assert 0.9 < float(done.stdout) < 1.5  # two copies would be 2

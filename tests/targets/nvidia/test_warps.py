@@ -13,7 +13,7 @@ from ptx_text import count
 import onescan
 from onescan.targets.nvidia.warps import Warps
 
-sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
+sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 import rl
 
 A, B, C = 1, 2, 3  # memories

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 from zlib import crc32
+
+from hypothesis import settings
 
 T = TypeVar("T")
 
@@ -19,3 +21,9 @@ def sample(items: Iterable[T], one_of: int) -> list[T]:
     if WHOLE:
         return found
     return [item for item in found if crc32(str(item).encode()) % one_of == 0]
+
+
+def examples(count: int) -> Any:
+    """So many examples in the suite, and fifty times as many in `make fuzz`."""
+    fuzzing = settings.get_current_profile_name() == "fuzz"
+    return settings(max_examples=50 * count if fuzzing else count)

@@ -18,7 +18,7 @@ import pytest
 import onescan
 from onescan import CheckpointError, train
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1] / "helpers"
 
 
 def add(state, batch):

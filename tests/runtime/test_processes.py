@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -155,7 +156,7 @@ def test_check_mode_inside_shard_map():
         assert "disagree beyond rounding" in str(error), error
         print("found")
     """
-    folder = os.path.dirname(__file__)
+    folder = str(Path(__file__).parents[1] / "helpers")
     assert run(LOOP + textwrap.dedent(code), folder, devices=8) == ["found"]
 
 

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-PAGE = Path(__file__).parents[1] / "docs" / "training.md"
+PAGE = Path(__file__).parents[2] / "docs" / "training.md"
 
 
 def test_the_page_is_true(tmp_path, monkeypatch, capsys):

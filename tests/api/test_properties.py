@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from compare import assert_same
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sampling import examples
 
 import onescan
 from onescan.api import reference
@@ -19,12 +20,6 @@ from onescan.api import reference
 class Pair(NamedTuple):
     left: Any
     right: Any
-
-
-def examples(count: int) -> Any:
-    """So many examples in the suite, and fifty times as many in `make fuzz`."""
-    fuzzing = settings.get_current_profile_name() == "fuzz"
-    return settings(max_examples=50 * count if fuzzing else count)
 
 
 def assert_by_both(f: Any, init: Any, xs: Any, **kwargs: Any) -> None:

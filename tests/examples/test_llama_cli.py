@@ -21,7 +21,7 @@ from examples.llama.config import CONFIGS
 from examples.llama.params import param_shapes
 from examples.llama.products import Blocks
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FIXTURES = ROOT / "tests" / "fixtures" / "llama"
 
 

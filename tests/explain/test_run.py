@@ -23,7 +23,7 @@ from onescan.targets.cpu.target import Cpu
 from onescan.tune.choose import Choice
 from onescan.tune.speed import Speed
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 from examples.llama.config import CONFIGS
 from examples.llama.explain import explain_llama
 
@@ -112,7 +112,7 @@ def test_notes_name_the_users_lines(told):
     notes = [str(note) for note in told["recurrent"].run.platforms[0].notes]
     share = 8 * 64 * 64 / told["recurrent"].run.step.operations
     assert (
-        f"`x @ w` (test_explain_run.py:{line}) needs no carry, so is computed for all "
+        f"`x @ w` (test_run.py:{line}) needs no carry, so is computed for all "
         "100 steps at once, before the loop. "
         f"This is {share:.0%} of a step's work; it "
     ) in [note.split("saves")[0].split("is worth")[0] for note in notes]
@@ -254,7 +254,7 @@ def test_advice(told):
     line = rare.__code__.co_firstlineno + 1
     left = onescan.explain(rare, spec((), f32), spec((10,), f32))
     assert left.run.advice[0].startswith(
-        f"`igamma` at test_explain_run.py:{line} keeps this loop on XLA."
+        f"`igamma` at test_run.py:{line} keeps this loop on XLA."
     )
     assert "Return what you print or call back as ys" in told["prints"].run.advice[0]
     small = onescan.explain(lambda c, x: (c * x, c), 1.0, jnp.ones(5))
@@ -308,7 +308,7 @@ def test_rows_of_a_report_explain_themselves():
     told = report[0].explain()
     assert told.name == "smooth"
     assert told.steps == ()
-    assert "smooth (test_explain_run.py:" in str(told)
+    assert "smooth (test_run.py:" in str(told)
     assert any("made by JAX for a gradient" in row.explain().title for row in report)
     gradient = report[-1].explain().run.memory
     assert gradient.why_no_gradient == "this loop is itself a part of one"
@@ -366,4 +366,4 @@ def test_positions_are_those_of_the_user(told):
         p.function for eqn in loop.body.jaxpr.eqns for p in compat.positions_of(eqn)
     }
     assert {"recurrent", "cell"} <= {name.rpartition(".")[2] for name in found}
-    assert explain_loop(loop).title.startswith("recurrent (test_explain_run.py:")
+    assert explain_loop(loop).title.startswith("recurrent (test_run.py:")

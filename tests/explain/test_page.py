@@ -113,7 +113,7 @@ def test_names_are_escaped(tmp_path):
 
 def test_a_notebook_shows_the_page_in_a_frame():
     shown = onescan.explain(add, 0, [1, 2, 3])._repr_html_()
-    assert shown.startswith('<iframe title="add (test_explain_page.py:')
+    assert shown.startswith('<iframe title="add (test_page.py:')
     assert "&lt;!doctype html&gt;" in shown
 
 

@@ -10,7 +10,7 @@ from compare import assert_same
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from long_cases import arguments, as_plain_loop, body, far, loss, slopes
-from test_properties import examples
+from sampling import examples
 
 import onescan
 from onescan.long import loop

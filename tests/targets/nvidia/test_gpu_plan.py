@@ -21,12 +21,12 @@ from onescan.targets.nvidia import plan as gpu
 from onescan.targets.nvidia.flat_index import flattened, unflattened
 from onescan.targets.nvidia.machine import Chip
 
-sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
+sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 import gpu_cases
 from rnn import cell_case
 
 BENCHMARKS = {case.name: case for case in gpu_cases.CASES}
-#: the launches on an H200; `python tests/test_gpu_plan.py` writes them anew
+#: the launches on an H200; run as a program, this file writes them anew
 FILE = Path(__file__).parent / "gpu_launches.txt"
 GOLDEN = dict(line.split(": ", 1) for line in FILE.read_text().splitlines())
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import jax
 
-PAGE = Path(__file__).parents[1] / "docs" / "long-loops.md"
+PAGE = Path(__file__).parents[2] / "docs" / "long-loops.md"
 
 
 def test_the_code_of_the_page_runs(capfd):

@@ -23,9 +23,9 @@ XS = jnp.full(50, 0.1)
 LINE = inspect.getsourcelines(cool)[1] + 3
 BLAME = (
     r"y\[1\] is not finite after step {step}{lane} of cool "
-    r"\(.*test_long_finite\.py:\d+\)\. The operation that made the first NaN or "
+    r"\(.*test_finite\.py:\d+\)\. The operation that made the first NaN or "
     r"infinity from finite numbers is sqrt, "
-    rf"in jnp\.sqrt\(heat\), test_long_finite\.py:{LINE}"
+    rf"in jnp\.sqrt\(heat\), test_finite\.py:{LINE}"
 )
 
 
@@ -102,4 +102,4 @@ def test_operations_inside_calls_have_their_own_lines():
 
     found = onescan.first_nonfinite(lambda c, _: (helper(c), None), 2.0, length=9)
     assert found.operation == "log"
-    assert "jnp.log(x), test_long_finite.py" in found.source
+    assert "jnp.log(x), test_finite.py" in found.source

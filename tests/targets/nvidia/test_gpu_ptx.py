@@ -29,7 +29,7 @@ from onescan.lowering.pipeline import fitting
 from onescan.targets.nvidia.machine import Chip
 from onescan.targets.nvidia.target import Nvidia
 
-sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
+sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 import gpu_cases
 
 A100, H200, B200 = Chip(80, 108), Chip(90, 132), Chip(100, 148)

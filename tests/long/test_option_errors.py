@@ -18,7 +18,7 @@ def step(carry, x):
 
 
 XS = jnp.arange(4.0)
-HERE = rf"for step \(.*test_long_errors\.py:{step.__code__.co_firstlineno}\), "
+HERE = rf"for step \(.*test_option_errors\.py:{step.__code__.co_firstlineno}\), "
 
 
 @pytest.mark.parametrize(

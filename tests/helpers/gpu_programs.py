@@ -223,7 +223,7 @@ def cached_programs() -> None:
 def _cached_run(folder: str) -> dict[str, Any]:
     here = Path(__file__).parent
     code = "import gpu_programs; gpu_programs.report_of_cached_run()"
-    path = os.pathsep.join([str(here), str(here.parent)])
+    path = os.pathsep.join([str(here), str(here.parents[1])])
     done = subprocess.run(
         [sys.executable, "-c", code],
         env=os.environ | {"PYTHONPATH": path, "JAX_COMPILATION_CACHE_DIR": folder},

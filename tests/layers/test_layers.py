@@ -288,7 +288,7 @@ def test_errors(case):
 
 
 def test_the_page_of_the_documentation_runs():
-    page = (Path(__file__).parents[1] / "docs" / "layers.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "layers.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     assert len(blocks) == 5
     namespace = {}

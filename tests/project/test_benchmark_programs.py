@@ -13,7 +13,7 @@ import pytest
 
 import onescan
 
-FOLDER = Path(__file__).parent.parent / "benchmarks"
+FOLDER = Path(__file__).parents[2] / "benchmarks"
 sys.path.append(str(FOLDER))
 
 import costs  # noqa: E402
