@@ -8,14 +8,50 @@ version calls them.  The body takes ``(*consts, *carry, *x)`` and returns
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
+from typing import Any, Protocol
 
-from jax.extend.core import ClosedJaxpr
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Primitive
 
-# JAX types the avals of equations and variables too loosely to be of use
-Equation = Any
+# JAX types what its variables hold too loosely to be of use: this is what arrays have.
+
+
+class Aval(Protocol):
+    """The type of an array."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    @property
+    def ndim(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+
+
+class Atom(Protocol):
+    """A variable, or a number that stands in its place (a `Literal`)."""
+
+    @property
+    def aval(self) -> Any: ...
+
+
+class Equation(Protocol):
+    """One operation of a body."""
+
+    @property
+    def primitive(self) -> Primitive: ...
+    @property
+    def invars(self) -> Sequence[Any]: ...
+    @property
+    def outvars(self) -> Sequence[Any]: ...
+    @property
+    def params(self) -> dict[str, Any]: ...
+    @property
+    def effects(self) -> Any: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +90,7 @@ class Loop:
         return f"{self.name} ({self.source})"
 
 
-def nbytes(avals: list[Any], times: int = 1) -> int:
+def nbytes(avals: Sequence[Any], times: int = 1) -> int:
     """Bytes that `times` values of each of these types hold together."""
     return times * sum(prod(a.shape) * a.dtype.itemsize for a in avals)
 

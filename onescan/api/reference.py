@@ -29,7 +29,7 @@ def scan(
 ) -> tuple[Any, Any]:
     """`onescan.scan` as a plain loop, step by step, without compiling anything.
 
-    >>> from onescan import reference
+    >>> from onescan.api import reference
     >>> total, before = reference.scan(lambda c, x: (c + x, c), 0, [1, 2, 3])
     >>> print(total, before)
     6 [0 1 3]

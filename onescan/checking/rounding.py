@@ -20,7 +20,7 @@ from jax import lax
 from jax.extend.core import Literal
 
 from onescan import compat
-from onescan.loop import Loop
+from onescan.loop import Atom, Equation, Loop
 from onescan.passes.inline import CALLS
 from onescan.primitives import record_of
 
@@ -55,7 +55,7 @@ def _evaluate(closed: Any, args: Sequence[Any], salts: Iterator[int]) -> list[An
     env = dict(zip(jaxpr.constvars, getattr(closed, "consts", ()), strict=True))
     env |= zip(jaxpr.invars, args, strict=True)
 
-    def read(atom: Any) -> Any:
+    def read(atom: Atom) -> Any:
         return atom.val if isinstance(atom, Literal) else env[atom]
 
     for eqn in jaxpr.eqns:
@@ -71,7 +71,7 @@ def _evaluate(closed: Any, args: Sequence[Any], salts: Iterator[int]) -> list[An
     return [read(v) for v in jaxpr.outvars]
 
 
-def _rounds(eqn: Any) -> bool:
+def _rounds(eqn: Equation) -> bool:
     if eqn.primitive.name != "convert_element_type":
         return not record_of(eqn).exact and eqn.primitive.name not in _EXACT
     before, after = (v.aval.dtype for v in (eqn.invars[0], eqn.outvars[0]))

@@ -12,6 +12,7 @@ from llvmlite import ir
 from onescan.emit import types as ty
 from onescan.emit.math.halves import BFLOAT16, FLOAT16
 from onescan.emit.math.types import DOUBLE, SINGLE, Format, Lane, select
+from onescan.loop import Equation
 
 FORMATS: dict[Any, Format] = {
     ty.FLOAT16: FLOAT16,
@@ -43,7 +44,7 @@ def _infinity(form: Format) -> int:
     return (2 * form.bias + 1) << form.mantissa
 
 
-def nextafter(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
+def nextafter(b: ty.Builder, eqn: Equation, xs: list[ty.Value]) -> ty.Value:
     """The number of its type next to x, on the side of y."""
     dtype = np.dtype(eqn.invars[0].aval.dtype)
     form = FORMATS[dtype]
@@ -59,7 +60,7 @@ def nextafter(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     return _float(select(nan, infinity | (1 << (form.mantissa - 1)), result), dtype)
 
 
-def reduce_precision(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
+def reduce_precision(b: ty.Builder, eqn: Equation, xs: list[ty.Value]) -> ty.Value:
     """The nearest number with fewer bits; what would be subnormal there is zero."""
     dtype = np.dtype(eqn.invars[0].aval.dtype)
     form = FORMATS[dtype]

@@ -21,7 +21,7 @@ from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Memory
 from onescan.emit.convert import convert
 from onescan.emit.emitter import DEEPEST, Emitter
-from onescan.loop import Equation
+from onescan.loop import Atom, Equation
 from onescan.primitives import ELEMENTWISE, FREE, IDENTITIES, UPDATES
 
 #: what computes each element where it is pulled
@@ -91,7 +91,7 @@ class Body:
     def read(self, atom: Any) -> Array:
         return literal(self.e, atom) if isinstance(atom, Literal) else self.env[atom]
 
-    def _put_away(self, var: Any, array: Array) -> Array:
+    def _put_away(self, var: Atom, array: Array) -> Array:
         """A value in memory: that of the carry it renews, if nobody needs the old."""
         home = self.homes.get(var)
         if home is not None and self._may_go_home(array, home):

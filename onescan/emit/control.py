@@ -21,6 +21,7 @@ from onescan.emit.arrays import Array, Index
 from onescan.emit.body import Body
 from onescan.emit.convert import any_lane
 from onescan.emit.emitter import Emitter
+from onescan.loop import Atom, Equation
 from onescan.plan.work import work_of
 
 #: steps of an inner loop that are written one after the other, if they are short
@@ -92,7 +93,7 @@ def _free(pending: list[tuple[Array, Array]]) -> int | None:
     return None
 
 
-def scan(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+def scan(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     inner = compat.loop_of(eqn.params)
     jaxpr, fixed = inner.body.jaxpr, inner.num_consts + inner.num_carry
     consts = operands[: inner.num_consts]
@@ -134,7 +135,7 @@ def scan(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     return [*cells, *ys]
 
 
-def _at_step(e: Emitter, x: Array, var: Any, k: Index) -> Array:
+def _at_step(e: Emitter, x: Array, var: Atom, k: Index) -> Array:
     return e.lazy(var, lambda index: x.at((k, *index)), [x], moving=True)
 
 
@@ -142,7 +143,7 @@ def _i64(value: int) -> ty.Value:
     return ir.Constant(ty.I64, value)
 
 
-def while_(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+def while_(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     params = eqn.params
     cond, body = params["cond_jaxpr"].jaxpr, params["body_jaxpr"].jaxpr
     nc, nb = params["cond_nconsts"], params["body_nconsts"]
@@ -196,7 +197,7 @@ def _any(e: Emitter, test: Array) -> ty.Value:
     return e.b.load(found)
 
 
-def _where(e: Emitter, var: Any, test: Array, new: Array, old: Array) -> Array:
+def _where(e: Emitter, var: Atom, test: Array, new: Array, old: Array) -> Array:
     """`new` where the condition of these (leading) positions holds, else `old`."""
     if new.memory is old.memory is not None:
         return old
@@ -209,7 +210,7 @@ def _where(e: Emitter, var: Any, test: Array, new: Array, old: Array) -> Array:
     return e.lazy(var, at, [test, new, old], 1)
 
 
-def cond(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+def cond(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     which, *args = operands
     args = [e.once(a) for a in args]
     branches = eqn.params["branches"]

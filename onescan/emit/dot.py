@@ -24,6 +24,7 @@ from onescan.emit.convert import convert, rounded
 from onescan.emit.emitter import Emitter
 from onescan.emit.loops import SHORTEST
 from onescan.emit.reduce import KINDS, _join
+from onescan.loop import Equation
 
 #: registers that a block of results may take, and results that may share a pull
 REGISTERS = 16
@@ -34,13 +35,13 @@ FEWEST_BLOCKS = 8
 UNROLLED = 64
 
 
-def dot_general(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+def dot_general(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     x, y = map(e.once, operands)
     return [_Product(e, eqn, x, y).emit()]
 
 
 class _Product:
-    def __init__(self, e: Emitter, eqn: Any, x: Array, y: Array) -> None:
+    def __init__(self, e: Emitter, eqn: Equation, x: Array, y: Array) -> None:
         self.e, self.eqn, self.x, self.y = e, eqn, x, y
         (self.cx, self.cy), (self.bx, self.by) = eqn.params["dimension_numbers"]
         self.fx = [

@@ -21,13 +21,14 @@ from onescan.emit.convert import convert, intrinsic, like, rounded, suffix
 from onescan.emit.emitter import Emitter
 from onescan.emit.math import FUNCTIONS, shared
 from onescan.emit.math.remainder import remainder as exact_remainder
+from onescan.loop import Equation
 from onescan.primitives import record_of
 
 Op = Callable[[ty.Builder, Any, list[ir.Value]], ir.Value]
 CONTRACT = ("contract",)
 
 
-def rule(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+def rule(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     """The lazy result of an elementwise equation."""
     op = OPS[eqn.primitive.name]
     (out,) = eqn.outvars
@@ -61,7 +62,7 @@ def spread(
     )
 
 
-def _dtype(eqn: Any, i: int = 0) -> np.dtype:
+def _dtype(eqn: Equation, i: int = 0) -> np.dtype:
     return np.dtype(eqn.invars[i].aval.dtype)
 
 
@@ -69,7 +70,7 @@ def _dtype(eqn: Any, i: int = 0) -> np.dtype:
 
 
 def _arithmetic(for_float: str, for_int: str) -> Op:
-    def op(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
+    def op(b: ty.Builder, eqn: Equation, xs: list[ty.Value]) -> ty.Value:
         if ty.is_float(dtype := _dtype(eqn)):
             # 16-bit floats are rounded after each operation, also by a processor
             # that could do two at once
@@ -80,14 +81,14 @@ def _arithmetic(for_float: str, for_int: str) -> Op:
     return op
 
 
-def _div(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
+def _div(b: ty.Builder, eqn: Equation, xs: list[ty.Value]) -> ty.Value:
     if ty.is_float(_dtype(eqn)):
         return b.fdiv(*xs)
     quotient, _ = _divide(b, _dtype(eqn), *xs)
     return quotient
 
 
-def _rem(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
+def _rem(b: ty.Builder, eqn: Equation, xs: list[ty.Value]) -> ty.Value:
     if ty.is_float(_dtype(eqn)):
         return exact_remainder(b, *xs)
     _, remainder = _divide(b, _dtype(eqn), *xs)
@@ -156,7 +157,7 @@ def _total_order(sign: str) -> Op:
         mirrored = b.xor(bits, like(bits, (1 << (element.width - 1)) - 1))
         return b.select(b.icmp_signed("<", bits, like(bits, 0)), mirrored, bits)
 
-    def op(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
+    def op(b: ty.Builder, eqn: Equation, xs: list[ty.Value]) -> ty.Value:
         if ty.is_float(_dtype(eqn)):
             return b.icmp_signed(sign, *(rank(b, x) for x in xs))
         return compare(b, _dtype(eqn), sign, *xs)
@@ -164,17 +165,17 @@ def _total_order(sign: str) -> Op:
     return op
 
 
-def _clamp(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
+def _clamp(b: ty.Builder, eqn: Equation, xs: list[ty.Value]) -> ty.Value:
     low, x, high = xs
     dtype = _dtype(eqn, 1)
     return minimum(b, dtype, maximum(b, dtype, x, low), high)
 
 
-def _neg(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
+def _neg(b: ty.Builder, eqn: Equation, xs: list[ty.Value]) -> ty.Value:
     return b.fneg(xs[0]) if ty.is_float(_dtype(eqn)) else b.neg(xs[0])
 
 
-def _abs(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
+def _abs(b: ty.Builder, eqn: Equation, xs: list[ty.Value]) -> ty.Value:
     (x,) = xs
     if ty.is_float(_dtype(eqn)):
         return intrinsic(b, "llvm.fabs", x)
@@ -183,7 +184,7 @@ def _abs(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     return x
 
 
-def _sign(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
+def _sign(b: ty.Builder, eqn: Equation, xs: list[ty.Value]) -> ty.Value:
     (x,) = xs
     zero, one = like(x, 0), like(x, 1)
     if ty.is_float(_dtype(eqn)):
@@ -198,11 +199,11 @@ def _sign(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     return b.select(b.icmp_signed("==", x, zero), zero, unit)
 
 
-def _square(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
+def _square(b: ty.Builder, eqn: Equation, xs: list[ty.Value]) -> ty.Value:
     return OPS["mul"](b, eqn, [xs[0], xs[0]])
 
 
-def _one_minus_square(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
+def _one_minus_square(b: ty.Builder, eqn: Equation, xs: list[ty.Value]) -> ty.Value:
     (x,) = xs
     one = like(x, 1)
     if ty.is_float(_dtype(eqn)):
@@ -210,7 +211,7 @@ def _one_minus_square(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     return b.mul(b.add(one, x), b.sub(one, x))
 
 
-def _integer_pow(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
+def _integer_pow(b: ty.Builder, eqn: Equation, xs: list[ty.Value]) -> ty.Value:
     (x,), power = xs, eqn.params["y"]
     result, factor, left = None, x, abs(power)
     while left:
@@ -224,7 +225,7 @@ def _integer_pow(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     return b.fdiv(like(x, 1), result) if power < 0 else result
 
 
-def _polynomial(b: ir.IRBuilder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
+def _polynomial(b: ir.IRBuilder, eqn: Equation, xs: list[ty.Value]) -> ty.Value:
     """Horner's rule, from the last coefficient."""
     x, *coefficients = xs
     result = coefficients[-1]
@@ -233,7 +234,7 @@ def _polynomial(b: ir.IRBuilder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     return result
 
 
-def _pow(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
+def _pow(b: ty.Builder, eqn: Equation, xs: list[ty.Value]) -> ty.Value:
     x, y = xs
     if not ty.is_float(_dtype(eqn, 1)):
         y = convert(b, y, _dtype(eqn, 1), _dtype(eqn, 0))
@@ -243,7 +244,7 @@ def _pow(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
 # bits
 
 
-def _not(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
+def _not(b: ty.Builder, eqn: Equation, xs: list[ty.Value]) -> ty.Value:
     return b.xor(xs[0], like(xs[0], -1))
 
 
@@ -254,7 +255,7 @@ def _bits(name: str) -> Op:
 def _shift(name: str) -> Op:
     """Shifts past the width give zero, or the sign for an arithmetic one."""
 
-    def op(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
+    def op(b: ty.Builder, eqn: Equation, xs: list[ty.Value]) -> ty.Value:
         x, by = xs
         bits = ty.element_type(x).width
         if isinstance(by, ir.Constant) and _is_small(by, bits):
@@ -275,11 +276,11 @@ def _is_small(constant: ty.Value, bits: int) -> bool:
     return isinstance(value, int) and 0 <= value < bits
 
 
-def _population_count(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
+def _population_count(b: ty.Builder, eqn: Equation, xs: list[ty.Value]) -> ty.Value:
     return intrinsic(b, "llvm.ctpop", xs[0])
 
 
-def _clz(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
+def _clz(b: ty.Builder, eqn: Equation, xs: list[ty.Value]) -> ty.Value:
     (x,) = xs
     name = f"llvm.ctlz.{suffix(x.type)}"
     kind = ir.FunctionType(x.type, [x.type, ty.I1])
@@ -290,11 +291,11 @@ def _clz(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
 # types
 
 
-def _convert(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
+def _convert(b: ty.Builder, eqn: Equation, xs: list[ty.Value]) -> ty.Value:
     return convert(b, xs[0], _dtype(eqn), np.dtype(eqn.outvars[0].aval.dtype))
 
 
-def _bitcast(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
+def _bitcast(b: ty.Builder, eqn: Equation, xs: list[ty.Value]) -> ty.Value:
     (x,) = xs
     old, new = _dtype(eqn), np.dtype(eqn.outvars[0].aval.dtype)
     raw = ty.to_memory(b, x, old)
@@ -302,17 +303,17 @@ def _bitcast(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
     return ty.from_memory(b, raw if raw.type == kind else b.bitcast(raw, kind), new)
 
 
-def _is_finite(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
+def _is_finite(b: ty.Builder, eqn: Equation, xs: list[ty.Value]) -> ty.Value:
     size = intrinsic(b, "llvm.fabs", xs[0])
     return b.fcmp_ordered("<", size, like(size, float("inf")))
 
 
-def _round(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
+def _round(b: ty.Builder, eqn: Equation, xs: list[ty.Value]) -> ty.Value:
     even = eqn.params["rounding_method"] == lax.RoundingMethod.TO_NEAREST_EVEN
     return intrinsic(b, "llvm.roundeven" if even else "llvm.round", xs[0])
 
 
-def _select_n(b: ty.Builder, eqn: Any, xs: list[ty.Value]) -> ty.Value:
+def _select_n(b: ty.Builder, eqn: Equation, xs: list[ty.Value]) -> ty.Value:
     which, *cases = xs
     if ty.is_bool(_dtype(eqn)):
         return b.select(which, cases[1], cases[0]) if len(cases) == 2 else cases[0]

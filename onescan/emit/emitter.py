@@ -19,6 +19,7 @@ from onescan.emit.arrays import Array, At, Index, Memory, Vec
 from onescan.emit.builder import Builder
 from onescan.emit.loops import Loops
 from onescan.emit.prefetch import Span
+from onescan.loop import Atom, Equation
 from onescan.plan.plan import Lane, Plan
 
 #: elementwise values dearer than this (in operations) are not computed twice
@@ -91,7 +92,7 @@ class Emitter(Loops):
 
     def lazy(
         self,
-        var: Any,
+        var: Atom,
         at: At,
         operands: Iterable[Array] = (),
         cost: int = 0,
@@ -136,7 +137,7 @@ class Emitter(Loops):
             steady=memory.steady,
         )
 
-    def fresh(self, var: Any) -> Array:
+    def fresh(self, var: Atom) -> Array:
         """Scratch for the value of `var`, to be filled by its rule."""
         shape, lanes = self.plan.local_shape(var), self.plan.local_lanes(var)
         return self.stored(self.scratch(shape, lanes, var.aval.dtype), shape, lanes)
@@ -181,7 +182,7 @@ class Emitter(Loops):
         along = memory.strides.index(memory.group)
         self.nest(tuple(outer), target.lanes, visit, along, source.cost * len(numbers))
 
-    def keeps(self, body: Any, var: Any, array: Array) -> bool:
+    def keeps(self, body: Any, var: Atom, array: Array) -> bool:
         """Whether a value that could be computed where it is pulled is put away."""
         often = body.uses[var] > 1 and array.cost > CHEAP
         return often or var in self.plan.stored
@@ -194,7 +195,7 @@ class Emitter(Loops):
         """The same values, cheap enough to be pulled many times."""
         return array if array.cost <= CHEAP else self.materialise(array)
 
-    def overwritable(self, eqn: Any, x: Array) -> Array:
+    def overwritable(self, eqn: Equation, x: Array) -> Array:
         """Memory with the values of `x` that may be written to."""
         return self.body.overwritable(eqn, x)
 

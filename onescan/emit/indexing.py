@@ -18,6 +18,7 @@ from onescan.emit.arrays import Array, Index, add
 from onescan.emit.convert import convert, rounded
 from onescan.emit.emitter import Emitter
 from onescan.emit.reduce import KINDS, highest, lowest
+from onescan.loop import Equation
 
 
 def _position(e: Emitter, array: Array, index: tuple[Index, ...]) -> ty.Value:
@@ -50,7 +51,7 @@ def _inside(e: Emitter, position: ty.Value, last: int) -> ty.Value:
 
 
 def _starts(
-    e: Emitter, eqn: Any, starts: list[Array], sizes: Any, position: Any
+    e: Emitter, eqn: Equation, starts: list[Array], sizes: Any, position: Any
 ) -> list[Index]:
     shape = eqn.invars[0].aval.shape
     e.sync()
@@ -60,7 +61,7 @@ def _starts(
     ]
 
 
-def dynamic_slice(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+def dynamic_slice(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     x, *starts = operands
     (out,) = eqn.outvars
     x = e.materialise(x)
@@ -72,7 +73,9 @@ def dynamic_slice(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     return [e.lazy(out, at, [x], moving=True)]
 
 
-def dynamic_update_slice(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+def dynamic_update_slice(
+    e: Emitter, eqn: Equation, operands: list[Array]
+) -> list[Array]:
     x, update, *starts = operands
     begin = _starts(e, eqn, starts, eqn.invars[1].aval.shape, _position)
     update = e.safe_source(update, x)
@@ -88,7 +91,7 @@ def dynamic_update_slice(e: Emitter, eqn: Any, operands: list[Array]) -> list[Ar
     return [target]
 
 
-def gather(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+def gather(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     x, indices = e.materialise(operands[0]), e.once(operands[1])
     (out,) = eqn.outvars
     numbers, sizes = eqn.params["dimension_numbers"], eqn.params["slice_sizes"]
@@ -128,7 +131,7 @@ def gather(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     return [e.lazy(out, at, [x, indices], cost=4)]
 
 
-def _fill_value(eqn: Any) -> Any:
+def _fill_value(eqn: Equation) -> Any:
     value, dtype = eqn.params["fill_value"], np.dtype(eqn.invars[0].aval.dtype)
     if value is not None:
         return value
@@ -151,7 +154,7 @@ SCATTERS = {
 }
 
 
-def scatter(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+def scatter(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     x, indices, updates = operands
     indices = e.safe_source(e.once(indices), x)
     updates = e.safe_source(updates, x)

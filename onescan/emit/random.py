@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index
 from onescan.emit.elementwise import spread
 from onescan.emit.emitter import Emitter
+from onescan.loop import Equation
 
 #: the constants of the hash
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
@@ -18,7 +18,7 @@ Hash = Callable[..., tuple[ty.Value, ty.Value]]
 
 
 def threefry2x32(
-    e: Emitter, eqn: Any, operands: list[Array], hashes: Hash | None = None
+    e: Emitter, eqn: Equation, operands: list[Array], hashes: Hash | None = None
 ) -> list[Array]:
     shape = eqn.outvars[0].aval.shape
     targets = [e.fresh(out) for out in eqn.outvars]

@@ -22,6 +22,7 @@ from onescan.emit.constants import nothing, positions
 from onescan.emit.convert import rounded
 from onescan.emit.emitter import Emitter
 from onescan.emit.folds import Combine, Fold, extreme, plain
+from onescan.loop import Equation
 
 #: elements from which the largest is found in three parts
 MANY = 6
@@ -73,7 +74,7 @@ def fold_of(name: str, dtype: Any, elements: int) -> Fold:
     return plain(combine, ty.constant(ty.register_type(dtype), neutral(dtype)))
 
 
-def reduction(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+def reduction(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     (x,), (out,) = operands, eqn.outvars
     axes = sorted(eqn.params["axes"])
     dtype = np.dtype(out.aval.dtype)
@@ -227,7 +228,7 @@ def accumulate(
     return results
 
 
-def arg_extreme(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+def arg_extreme(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     """The first position of the largest or smallest; NaN counts as both."""
     (x,), (out,) = operands, eqn.outvars
     (axis,) = eqn.params["axes"]
@@ -283,7 +284,7 @@ CUMULATIVE: dict[str, Combine] = {
 }
 
 
-def cumulative(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+def cumulative(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     (x,), (out,) = operands, eqn.outvars
     axis, reverse = eqn.params["axis"], eqn.params["reverse"]
     combine, dtype = CUMULATIVE[eqn.primitive.name], x.dtype

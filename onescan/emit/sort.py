@@ -18,6 +18,7 @@ from onescan.emit import elementwise as el
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, Vec
 from onescan.emit.emitter import Emitter
+from onescan.loop import Equation
 
 #: rough operations of one exchange of one operand
 EXCHANGE = 5
@@ -37,7 +38,7 @@ def exchanges(n: int) -> Iterator[tuple[int, int]]:
         p *= 2
 
 
-def sort(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+def sort(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     axis, num_keys = eqn.params["dimension"], eqn.params["num_keys"]
     targets = [e.fresh(out) for out in eqn.outvars]
     first = targets[0]
@@ -89,7 +90,7 @@ def _vector(e: Emitter, target: Array, axis: int) -> int | None:
 
 def _by_table(
     e: Emitter,
-    eqn: Any,
+    eqn: Equation,
     operands: list[Array],
     targets: list[Array],
     network: list[tuple[int, int]],

@@ -24,6 +24,7 @@ from llvmlite import ir
 from onescan.emit import types as ty
 from onescan.emit.arrays import Index, Memory, add, scale
 from onescan.emit.emitter import Emitter
+from onescan.loop import Atom
 from onescan.plan.patience import operations_in
 
 #: steps of a stage: those of one number of four bytes are a cache line
@@ -56,7 +57,7 @@ def chunks(e: Emitter, length: int, reverse: bool) -> Iterator[Chunk]:
 class Stage:
     """Some steps of a tile, of one stacked value: (blocks, steps, a block's shape)."""
 
-    def __init__(self, e: Emitter, var: Any) -> None:
+    def __init__(self, e: Emitter, var: Atom) -> None:
         vector = e.plan.vector
         assert vector is not None
         self.e, self.lanes = e, e.plan.local_lanes(var)

@@ -8,17 +8,17 @@ element is chosen at run time.
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, Vec, add, as_value, scale
 from onescan.emit.emitter import Emitter
+from onescan.loop import Equation
 from onescan.primitives.axes import reshape_groups
 
 
-def broadcast_in_dim(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+def broadcast_in_dim(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     (out,) = eqn.outvars
     x, shape = operands[0], eqn.invars[0].aval.shape
     dims = eqn.params["broadcast_dimensions"]
@@ -36,7 +36,7 @@ def broadcast_in_dim(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]
     return [e.lazy(out, at, [x])]
 
 
-def reshape(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+def reshape(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     (x,), (out,) = operands, eqn.outvars
     shape = e.plan.local_shape(out)
     groups = reshape_groups(x.shape, shape)
@@ -85,7 +85,7 @@ def _divmod(e: Emitter, flat: Index, n: int) -> tuple[Index, Index]:
     return e.b.udiv(value, by), e.b.urem(value, by)
 
 
-def transpose(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+def transpose(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     (x,), (out,) = operands, eqn.outvars
     permutation = eqn.params["permutation"]
 
@@ -96,7 +96,7 @@ def transpose(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     return [e.lazy(out, at, [x])]
 
 
-def squeeze(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+def squeeze(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     (x,), (out,) = operands, eqn.outvars
     rank = len(x.shape)
     gone = {d % rank for d in eqn.params["dimensions"]}
@@ -108,7 +108,7 @@ def squeeze(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     return [e.lazy(out, at, [x])]
 
 
-def expand_dims(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+def expand_dims(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     (x,), (out,) = operands, eqn.outvars
     rank = len(out.aval.shape)
     new = {d % rank for d in eqn.params["dimensions"]}
@@ -119,7 +119,7 @@ def expand_dims(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     return [e.lazy(out, at, [x])]
 
 
-def slice_(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+def slice_(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     (x,), (out,) = operands, eqn.outvars
     starts = [int(start) for start in eqn.params["start_indices"]]
     strides = [int(stride) for stride in eqn.params["strides"] or (1,) * len(starts)]
@@ -135,7 +135,7 @@ def slice_(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     return [e.lazy(out, at, [x])]
 
 
-def split(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+def split(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     (x,), axis = operands, eqn.params["axis"]
     results, start = [], 0
     for out, size in zip(eqn.outvars, eqn.params["sizes"], strict=True):
@@ -150,7 +150,7 @@ def split(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     return results
 
 
-def unstack(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+def unstack(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     (x,) = operands
     axis = eqn.params["axis"] % len(x.shape)
     return [
@@ -163,7 +163,7 @@ def unstack(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     ]
 
 
-def rev(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+def rev(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     (x,), (out,) = operands, eqn.outvars
     dims = set(eqn.params["dimensions"])
 
@@ -182,7 +182,7 @@ def rev(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     return [e.lazy(out, at, [x])]
 
 
-def concatenate(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+def concatenate(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     (out,), axis = eqn.outvars, eqn.params["dimension"]
     target, start = e.fresh(out), 0
     for x in operands:
@@ -203,7 +203,7 @@ def _put_at(e: Emitter, target: Array, x: Array, axis: int, start: int) -> None:
     e.nest(x.shape, target.lanes, visit)
 
 
-def stack(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+def stack(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     (out,) = eqn.outvars
     axis = eqn.params["axis"] % len(out.aval.shape)
     target = e.fresh(out)
@@ -219,7 +219,7 @@ def stack(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     return [target]
 
 
-def tile(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+def tile(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     (x,), (out,) = [e.once(a) for a in operands], eqn.outvars
 
     def at(index: tuple[Index, ...]) -> ty.Value:
@@ -232,7 +232,7 @@ def tile(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     return [e.lazy(out, at, [x])]
 
 
-def pad(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+def pad(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     (x, filler), (out,) = operands, eqn.outvars
     config = [tuple(map(int, dim)) for dim in eqn.params["padding_config"]]
     target = e.fresh(out)
@@ -263,7 +263,7 @@ def pad(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     return [target]
 
 
-def iota(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+def iota(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     (out,), along = eqn.outvars, eqn.params["dimension"]
     lane = e.plan.local_lanes(out)[along]
 
@@ -282,7 +282,7 @@ def _number(e: Emitter, place: Index, dtype: np.dtype) -> ty.Value:
     return value if kind == value.type else e.b.trunc(value, kind)
 
 
-def iota_2x32_shape(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+def iota_2x32_shape(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     """Row-major positions as two 32-bit halves."""
     high, low = eqn.outvars
     shape = high.aval.shape
@@ -308,7 +308,7 @@ def iota_2x32_shape(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     return [e.lazy(high, at_high), e.lazy(low, at_low)]
 
 
-def empty(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+def empty(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     """What is never read, as zeros: JAX fills the other branches of a gradient so."""
     (out,) = eqn.outvars
     dtype = np.dtype(out.aval.dtype)
@@ -316,7 +316,7 @@ def empty(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     return [e.lazy(out, lambda index: zero)]
 
 
-def identity(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+def identity(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     return operands
 
 

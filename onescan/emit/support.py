@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 from jax.extend.core import Literal
 
 from onescan import compat
 from onescan.emit import types as ty
 from onescan.emit.rules import RULES
-from onescan.loop import Equation, LeaveToXla, Loop
+from onescan.loop import Atom, Equation, LeaveToXla, Loop
 from onescan.plan.work import equations
 from onescan.primitives import ELEMENTWISE, record_of
 
@@ -33,7 +32,7 @@ def _reason(eqn: Equation) -> str | None:
     name, where = eqn.primitive.name, compat.source_of(eqn)
     if name not in RULES:
         return f"`{name}` at {where} has no native rule"
-    var: Any
+    var: Atom
     for var in [*eqn.invars, *eqn.outvars]:
         if not ty.supported(var.aval.dtype):
             return f"`{name}` at {where} works on {var.aval.dtype}"

@@ -30,6 +30,7 @@ from onescan.emit.control import emit_body, renew
 from onescan.emit.emitter import Emitter
 from onescan.emit.prefetch import Span
 from onescan.emit.staged import STEPS, Stage, chunks
+from onescan.loop import Atom
 from onescan.plan.parts import Part, parts
 from onescan.plan.patience import operations_in
 from onescan.plan.plan import Lane, Plan
@@ -170,10 +171,10 @@ class Tile(Buffers):
 
     # carries
 
-    def _init_of(self, var: Any) -> int:
+    def _init_of(self, var: Atom) -> int:
         return self.loop.num_consts + self.carries.index(var)
 
-    def _final_of(self, var: Any) -> int:
+    def _final_of(self, var: Atom) -> int:
         return self.num_in + self.carries.index(var)
 
     def _common_cells(self) -> dict[Any, Array]:
@@ -209,11 +210,11 @@ class Tile(Buffers):
             cells[var] = e.stored(here, shape, lanes)
         return cells
 
-    def _cell(self, like: Array, var: Any) -> Array:
+    def _cell(self, like: Array, var: Atom) -> Array:
         memory = self.e.scratch(like.shape, like.lanes, like.dtype)
         return self.e.stored(memory, like.shape, like.lanes)
 
-    def _deliver(self, var: Any, cell: Array) -> None:
+    def _deliver(self, var: Atom, cell: Array) -> None:
         """Put the last value of a carry into its result."""
         final = self._whole(self._final_of(var))
         if cell.memory is not None and cell.memory.pointer is final.memory.pointer:  # type: ignore[union-attr]
@@ -267,7 +268,7 @@ class Tile(Buffers):
             for var, value in values.items()
         }
 
-    def _argument(self, var: Any, t: ty.Value) -> Array:
+    def _argument(self, var: Var, t: ty.Value) -> Array:
         i = self.loop.body.jaxpr.invars.index(var)
         return self._slice(i, t) if i >= self.fixed else self._whole(i)
 
@@ -290,7 +291,7 @@ class Tile(Buffers):
         ]
         renew(e, [cell for cell, _ in pairs], [value for _, value in pairs])
 
-    def _value(self, var: Any, values: dict[Any, Array]) -> Array:
+    def _value(self, var: Atom, values: dict[Any, Array]) -> Array:
         return literal(self.e, var) if isinstance(var, Literal) else values[var]
 
 

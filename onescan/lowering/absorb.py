@@ -22,7 +22,7 @@ from jax import lax
 from jax.extend.core import JaxprEqn, Var
 
 from onescan import compat, program
-from onescan.loop import Loop, nbytes
+from onescan.loop import Aval, Loop, nbytes
 from onescan.lowering.outcome import Native
 from onescan.passes.split import parts_of, rebuilt
 from onescan.passes.worth import FILLS_A_VECTOR
@@ -214,7 +214,7 @@ def _worth_it(loop: Loop, values: Sequence[Value]) -> dict[int, Recipe]:
     return found
 
 
-def _is_plain(value: Value, aval: Any) -> bool:
+def _is_plain(value: Value, aval: Aval) -> bool:
     """Whether a value of the program is what the body calls it: keys are not."""
     kind = program.type_of(value)
     return kind is not None and _of_step(kind) == compat.array_type(
@@ -307,7 +307,7 @@ def _reshape(op: Any, kind: Any, length: int, most: int) -> Recipe | None:
     )
 
 
-def _of_step(aval: Any) -> Any:
+def _of_step(aval: Aval) -> Any:
     return compat.array_type(aval.shape[1:], aval.dtype)
 
 

@@ -13,7 +13,7 @@ the same positions, clamped or dropped alike.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -23,7 +23,7 @@ from jax.extend.core import JaxprEqn, Literal, Var
 from jax.extend.core.primitives import dynamic_slice_p
 
 from onescan import compat
-from onescan.loop import Equation, Loop
+from onescan.loop import Atom, Equation, Loop
 from onescan.passes.split import Split, parts_of, rebuilt, unchanged, variables
 
 SUMS = ("add", "add_any")
@@ -60,7 +60,7 @@ Update = tuple[Callable[..., Any], list[Any]]
 
 
 def _update(
-    eqn: Equation, makers: dict[Any, Equation], uses: Counter[Any]
+    eqn: Equation, makers: Mapping[Any, Equation], uses: Counter[Any]
 ) -> Update | None:
     """A sum as a function of the array it changes and what it changes it by."""
     if eqn.primitive.name not in SUMS:
@@ -79,11 +79,11 @@ def _update(
     return None
 
 
-def _type_of(var: Any) -> jax.ShapeDtypeStruct:
+def _type_of(var: Atom) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(var.aval.shape, var.aval.dtype)
 
 
-def _is_zeros(atom: Any, makers: dict[Any, Equation]) -> bool:
+def _is_zeros(atom: Atom, makers: Mapping[Any, Equation]) -> bool:
     """Whether a value is zero everywhere."""
     while isinstance(atom, Var) and (maker := makers.get(atom)) is not None:
         if maker.primitive.name != "broadcast_in_dim":
@@ -92,7 +92,7 @@ def _is_zeros(atom: Any, makers: dict[Any, Equation]) -> bool:
     return isinstance(atom, Literal) and not np.any(atom.val)
 
 
-def _slice_update(maker: Equation, makers: dict[Any, Equation]) -> Update | None:
+def _slice_update(maker: Equation, makers: Mapping[Any, Equation]) -> Update | None:
     zeros, update, *starts = maker.invars
     if not _is_zeros(zeros, makers):
         return None
@@ -105,7 +105,7 @@ def _slice_update(maker: Equation, makers: dict[Any, Equation]) -> Update | None
     return apply, [update, *starts]
 
 
-def _scatter_add(maker: Equation, makers: dict[Any, Equation]) -> Update | None:
+def _scatter_add(maker: Equation, makers: Mapping[Any, Equation]) -> Update | None:
     zeros, indices, updates = maker.invars
     if not _is_zeros(zeros, makers):
         return None
@@ -116,7 +116,7 @@ def _scatter_add(maker: Equation, makers: dict[Any, Equation]) -> Update | None:
     return apply, [indices, updates]
 
 
-def _pad(maker: Equation, makers: dict[Any, Equation]) -> Update | None:
+def _pad(maker: Equation, makers: Mapping[Any, Equation]) -> Update | None:
     part, filler = maker.invars
     config = maker.params["padding_config"]
     plain = all(low >= 0 and high >= 0 and inner == 0 for low, high, inner in config)
@@ -134,7 +134,7 @@ def _pad(maker: Equation, makers: dict[Any, Equation]) -> Update | None:
     return apply, [part]
 
 
-RULES: dict[str, Callable[[Equation, dict[Any, Equation]], Update | None]] = {
+RULES: dict[str, Callable[[Equation, Mapping[Any, Equation]], Update | None]] = {
     "dynamic_update_slice": _slice_update,
     "scatter-add": _scatter_add,
     "pad": _pad,

@@ -23,7 +23,7 @@ def is_key(aval: Any) -> bool:
     return jnp.issubdtype(aval.dtype, dtypes.prng_key)
 
 
-def selection(eqn: Any) -> Callable[..., Any] | None:
+def selection(eqn: Equation) -> Callable[..., Any] | None:
     """A choice between keys, a flag for each, as a choice between all their words."""
     if eqn.primitive.name != "select_n" or not is_key(eqn.outvars[0].aval):
         return None

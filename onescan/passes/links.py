@@ -31,6 +31,7 @@ from jax.extend.core import Jaxpr, JaxprEqn, Var
 from jax.nn import logsumexp
 
 from onescan import compat
+from onescan.loop import Atom
 from onescan.passes.inline import flatten
 from onescan.passes.split import Parts, variables
 from onescan.primitives import named
@@ -154,7 +155,7 @@ def _matched(
     wanted = {v: eqn for eqn in pattern.eqns for v in eqn.outvars}
     found: list[JaxprEqn] = []
 
-    def same(p: Any, atom: Any) -> bool:
+    def same(p: Any, atom: Atom) -> bool:
         if p in bound:
             return bound[p] is atom
         if p in wanted:

@@ -21,7 +21,7 @@ from jax.extend.core import JaxprEqn, Var
 from jax.extend.core import Literal as Constant
 
 from onescan import compat
-from onescan.loop import Loop
+from onescan.loop import Atom, Aval, Loop
 from onescan.passes.products import product
 from onescan.passes.split import Parts, Values, slice_of, variables
 from onescan.passes.worth import is_movable
@@ -80,7 +80,7 @@ def over_time(
     def read(atom: Any) -> Any:
         return atom.val if isinstance(atom, Constant) else env[atom]
 
-    def axis_of(atom: Any) -> int | None:
+    def axis_of(atom: Atom) -> int | None:
         return 0 if isinstance(atom, Var) and atom in rows else None
 
     for eqn in slice_of(eqns, wanted, env):
@@ -149,7 +149,7 @@ def in_rows(
     return [s.reshape(ROWS * lanes, *s.shape[2:])[:length] for s in stacks]
 
 
-def _every_step(value: Any, aval: Any, axis: int | None, length: int) -> Any:
+def _every_step(value: Any, aval: Aval, axis: int | None, length: int) -> Any:
     if axis == 0:
         return value
     return jnp.broadcast_to(jnp.asarray(value, aval.dtype), (length, *aval.shape))

@@ -20,7 +20,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax.extend.core import JaxprEqn, Literal, Var
 
-from onescan.loop import Loop
+from onescan.loop import Aval, Loop
 from onescan.passes.overtime import evaluate
 from onescan.passes.split import (
     Parts,
@@ -101,7 +101,7 @@ def _notes(steady: list[bool], origin: list[str | None]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _every_step(value: Any, aval: Any, length: int) -> Any:
+def _every_step(value: Any, aval: Aval, length: int) -> Any:
     return jnp.broadcast_to(jnp.asarray(value, aval.dtype), (length, *aval.shape))
 
 

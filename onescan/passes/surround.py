@@ -24,7 +24,7 @@ from jax.extend.core import JaxprEqn, Primitive, Var
 from jax.interpreters import mlir
 
 from onescan import compat
-from onescan.loop import Loop, nbytes
+from onescan.loop import Aval, Loop, nbytes
 from onescan.passes import simplify
 from onescan.passes.split import Pass, Split, Values, improved, parts_of, rebuilt, run
 
@@ -235,6 +235,6 @@ def results_of(loop: Loop) -> list[Any]:
     return [*map(_plain, loop.carry_avals), *stacks]
 
 
-def _plain(aval: Any, *length: int) -> Any:
+def _plain(aval: Aval, *length: int) -> Any:
     """Shape and dtype alone: what is lowered here is local to one device."""
     return ShapedArray((*length, *aval.shape), aval.dtype)

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from jax.extend.core import JaxprEqn
 
 from onescan import compat
+from onescan.loop import Equation
 from onescan.plan.work import work_in
 from onescan.primitives import FREE, named, record_of
 
@@ -46,7 +47,7 @@ LONG = 4096
 FEW_LANES = 1024
 
 
-def operations(eqn: JaxprEqn) -> float:
+def operations(eqn: Equation) -> float:
     """Operations of an equation in one step."""
     return sum(work.operations for work in work_in(eqn))
 
@@ -55,17 +56,17 @@ def elements(atoms: Iterable[Any]) -> int:
     return sum(prod(v.aval.shape) for v in atoms)
 
 
-def is_view(eqn: JaxprEqn) -> bool:
+def is_view(eqn: Equation) -> bool:
     """Whether an equation only shows its operand differently, and all of it."""
     return eqn.primitive.name in FREE and elements(eqn.invars) <= elements(eqn.outvars)
 
 
-def is_movable(eqn: JaxprEqn) -> bool:
+def is_movable(eqn: Equation) -> bool:
     """Whether an equation may run outside of the loop, for all steps at once."""
     return record_of(eqn).movable and not eqn.effects
 
 
-def is_heavy(eqn: JaxprEqn) -> bool:
+def is_heavy(eqn: Equation) -> bool:
     """Whether an equation does better for all steps at once."""
     kind = record_of(eqn).kind
     if kind == "product":
@@ -74,7 +75,7 @@ def is_heavy(eqn: JaxprEqn) -> bool:
     return kind == "library"
 
 
-def is_draw(eqn: JaxprEqn, draws: Draws = "all", steps: int = 0) -> bool:
+def is_draw(eqn: Equation, draws: Draws = "all", steps: int = 0) -> bool:
     """Whether an equation draws random bits that do better for all steps at once."""
     if eqn.primitive.name != "threefry2x32":
         return False
@@ -82,7 +83,7 @@ def is_draw(eqn: JaxprEqn, draws: Draws = "all", steps: int = 0) -> bool:
     return few or draws == "all"
 
 
-def keeps_busy(eqn: JaxprEqn) -> bool:
+def keeps_busy(eqn: Equation) -> bool:
     """Whether XLA does as well, on a CPU, with one step of this at a time."""
     touched = elements([*eqn.invars, *eqn.outvars])
     return record_of(eqn).kind == "product" and operations(eqn) >= BUSY * touched

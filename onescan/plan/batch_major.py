@@ -12,9 +12,8 @@ depends on it: the kernel says which layout it wants, and XLA provides it.
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
-from onescan.loop import Loop
+from onescan.loop import Atom, Loop
 from onescan.plan.plan import Plan
 
 #: bytes of one lane in one step up to which a kernel moves them: more fill cache
@@ -22,7 +21,7 @@ from onescan.plan.plan import Plan
 MOST_BYTES = 128
 
 
-def may_be_batch_major(loop: Loop, var: Any) -> bool:
+def may_be_batch_major(loop: Loop, var: Atom) -> bool:
     """Whether a kernel would move a stacked value itself, if lanes lie as they should.
 
     That is so for a few numbers of each lane.
@@ -32,7 +31,7 @@ def may_be_batch_major(loop: Loop, var: Any) -> bool:
     return 0 < added <= len(shape) and 0 < here <= MOST_BYTES
 
 
-def is_batch_major(plan: Plan, var: Any) -> bool:
+def is_batch_major(plan: Plan, var: Atom) -> bool:
     """Whether the steps of one lane of a stacked value should lie side by side."""
     added, lanes = plan.loop.added_axes, plan.local_lanes(var)
     front, rest = lanes[:added], lanes[added:]
@@ -40,7 +39,7 @@ def is_batch_major(plan: Plan, var: Any) -> bool:
     return whole and may_be_batch_major(plan.loop, var)
 
 
-def lanes_first(plan: Plan, var: Any) -> tuple[int, ...]:
+def lanes_first(plan: Plan, var: Atom) -> tuple[int, ...]:
     """The dimensions of such a value, outermost first."""
     added, rank = plan.loop.added_axes, 1 + len(var.aval.shape)
     return (*range(1, added + 1), 0, *range(added + 1, rank))

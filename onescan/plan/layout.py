@@ -7,7 +7,7 @@ from typing import Any
 
 from jax.extend.core import Var
 
-from onescan.loop import Loop
+from onescan.loop import Atom, Loop
 from onescan.plan.batch_major import is_batch_major, lanes_first
 from onescan.plan.merged import Merged
 from onescan.plan.plan import INTERLEAVED, Grid, Lane, Plan
@@ -69,7 +69,7 @@ def finished(
     )
 
 
-def _layout(plan: Plan, var: Any, stacked: bool) -> tuple[int, ...]:
+def _layout(plan: Plan, var: Atom, stacked: bool) -> tuple[int, ...]:
     """Dimensions of a buffer, outermost first: a vector lane lies innermost."""
     lanes = plan.local_lanes(var)
     if stacked and is_batch_major(plan, var):
@@ -83,7 +83,7 @@ def _layout(plan: Plan, var: Any, stacked: bool) -> tuple[int, ...]:
     return (0, *(i + 1 for i in order)) if stacked else tuple(order)
 
 
-def _beside(plan: Plan, var: Any) -> int:
+def _beside(plan: Plan, var: Atom) -> int:
     """How many numbers of a vector lane lie side by side in row-major order."""
     lanes = plan.local_lanes(var)
     if plan.vector not in lanes or plan.vector is None:

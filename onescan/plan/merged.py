@@ -13,7 +13,7 @@ from typing import Any
 
 from jax.extend.core import Var
 
-from onescan.loop import Loop
+from onescan.loop import Atom, Loop
 from onescan.plan.work import Work, equations
 
 Axis = dict[Any, tuple[int, ...]]
@@ -30,7 +30,7 @@ class Merged:
     def size(self) -> int:
         return prod(self.sizes)
 
-    def holds(self, var: Any) -> bool:
+    def holds(self, var: Atom) -> bool:
         return isinstance(var, Var) and var in self.parts[-1]
 
 

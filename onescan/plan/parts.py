@@ -7,6 +7,7 @@ value that depends on a lane differs from lane to lane.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +23,7 @@ class Part:
 
     members: set[Any]  # the values that belong to this part
     invars: list[Var]
-    eqns: list[Equation]
+    eqns: Sequence[Equation]
     outvars: list[Var]
 
 
@@ -76,11 +77,11 @@ def _laned(plan: Plan) -> set[Any]:
     return members
 
 
-def _read(eqns: list[Equation]) -> set[Var]:
+def _read(eqns: Sequence[Equation]) -> set[Var]:
     return {v for eqn in eqns for v in eqn.invars if isinstance(v, Var)}
 
 
-def _inputs(known: list[Var], eqns: list[Equation], outs: list[Var]) -> list[Var]:
+def _inputs(known: list[Var], eqns: Sequence[Equation], outs: list[Var]) -> list[Var]:
     """Those of the known values that a part reads or passes on."""
     wanted = _read(eqns) | set(outs)
     return [v for v in known if v in wanted]

@@ -8,7 +8,7 @@ from typing import Any
 
 from jax.extend.core import Var
 
-from onescan.loop import Loop
+from onescan.loop import Atom, Loop
 
 #: numbers of a lane side by side up to which a kernel shuffles them in registers
 INTERLEAVED = 4
@@ -111,17 +111,17 @@ class Plan:
         """The dimension that vectors lie along, of a value along no vector lane."""
         return minor_dimension(shape, self.inner_width)
 
-    def is_laned(self, var: Any) -> bool:
+    def is_laned(self, var: Atom) -> bool:
         """Whether a value differs from one vector lane to the next."""
         return self.vector is not None and self.vector in self.local_lanes(var)
 
-    def local_lanes(self, var: Any) -> tuple[Lane | None, ...]:
+    def local_lanes(self, var: Atom) -> tuple[Lane | None, ...]:
         """For each dimension of a value, the lane axis it lies along."""
         rank = len(var.aval.shape)
         lanes = self.lane_of.get(var, {}) if isinstance(var, Var) else {}
         return tuple(lanes.get(i) for i in range(rank))
 
-    def local_shape(self, var: Any) -> tuple[int, ...]:
+    def local_shape(self, var: Atom) -> tuple[int, ...]:
         """The shape of a value inside one tile."""
         return tuple(
             n if lane is None else lane.extent

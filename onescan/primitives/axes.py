@@ -7,6 +7,7 @@ from typing import Any
 
 from jax.extend.core import Jaxpr, Var
 
+from onescan.loop import Atom
 from onescan.primitives.record import AxesRule
 
 Node = tuple[Any, int]
@@ -55,7 +56,7 @@ class Axes:
                 self.touch(var)
             self.rule_of(eqn.primitive.name)(eqn, self)
 
-    def touch(self, var: Any) -> None:
+    def touch(self, var: Atom) -> None:
         """Know of the dimensions of a value."""
         for i in range(len(var.aval.shape)):
             self.find((var, i))

@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from onescan import switches
+from onescan.loop import Aval
 from onescan.tune.speed import Speed
 
 #: seconds that the calls of one measurement may take
@@ -53,7 +54,7 @@ def _compiled(f: Callable[..., Any], args: Sequence[Any]) -> Callable[..., Any]:
     return jax.jit(lambda *xs: f(*xs)).lower(*args).compile()
 
 
-def _made_up(aval: Any, seed: int) -> np.ndarray:
+def _made_up(aval: Aval, seed: int) -> np.ndarray:
     shape, dtype = tuple(aval.shape), np.dtype(aval.dtype)
     if not jax.numpy.issubdtype(dtype, np.floating):
         return np.zeros(shape, dtype)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from pathlib import Path
 
 import fakes
 import jax
@@ -169,6 +170,7 @@ def test_every_width_of_terminal_shows_everything(monkeypatch, width):
 def test_text_of_a_report(engine, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     jax.jit(loop)()
+    monkeypatch.chdir(Path(__file__).parent)  # paths are shown from here
     title, _, facts, details = str(onescan.report()).splitlines()
     assert title.split() == ["loop", "steps", "engine", "a", "step", "takes", "compile"]
     assert facts.split()[0] == "step"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import Any
 
 from llvmlite import ir
 
@@ -14,7 +13,7 @@ from onescan.emit.emitter import Emitter
 from onescan.emit.math.features import allow
 from onescan.emit.rules import RULES
 from onescan.emit.tile import Tile
-from onescan.loop import LeaveToXla
+from onescan.loop import Equation, LeaveToXla
 from onescan.plan.patience import looks
 from onescan.plan.plan import Plan
 from onescan.plan.profile import Profile
@@ -25,7 +24,7 @@ from onescan.targets.cpu.products.steps import tiled
 LARGEST = 1 << 19
 
 
-def dot_general(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+def dot_general(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     """A product, by the matrix unit where that is planned."""
     if product := tiled(e.plan, eqn):
         x, y = map(e.once, operands)

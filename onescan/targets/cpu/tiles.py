@@ -17,7 +17,7 @@ from typing import Any
 
 from jax.extend.core import Var
 
-from onescan.loop import Loop
+from onescan.loop import Atom, Loop
 from onescan.plan.batch_major import may_be_batch_major
 from onescan.plan.layout import power_below
 from onescan.plan.work import work_of
@@ -129,7 +129,7 @@ def _even(blocks: int, most: int, threads: int) -> int:
     return -(-blocks // tiles)
 
 
-def _bytes(var: Any, size: int) -> int:
+def _bytes(var: Atom, size: int) -> int:
     """Bytes of one lane of a value."""
     return prod(var.aval.shape) // size * var.aval.dtype.itemsize
 

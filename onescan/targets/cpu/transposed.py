@@ -10,9 +10,8 @@ the other way round; XLA turns it once, before the loop.
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
-from onescan.loop import Equation, Loop
+from onescan.loop import Atom, Equation, Loop
 from onescan.primitives import record_of
 
 #: steps from which turning a matrix once is worth it
@@ -21,7 +20,7 @@ STEPS = 32
 VECTORS = 8
 
 
-def is_transposed(loop: Loop, var: Any, width: int) -> bool:
+def is_transposed(loop: Loop, var: Atom, width: int) -> bool:
     """Whether a constant is better laid out column by column, for such vectors."""
     jaxpr = loop.body.jaxpr
     shape = var.aval.shape
@@ -33,7 +32,7 @@ def is_transposed(loop: Loop, var: Any, width: int) -> bool:
     return all(_sums_along_rows(eqn, var, width) for eqn in readers)
 
 
-def _sums_along_rows(eqn: Equation, var: Any, width: int) -> bool:
+def _sums_along_rows(eqn: Equation, var: Atom, width: int) -> bool:
     """Whether an equation multiplies a matrix along its rows, into enough results."""
     columns, results = var.aval.shape[0], prod(eqn.outvars[0].aval.shape)
     if columns < width or results < VECTORS * width:

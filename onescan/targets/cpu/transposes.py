@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from onescan import compat, program
+from onescan.loop import Aval
 
 Rule = Callable[..., Sequence[Any]]
 #: by position: a value's type as the program has it, and the kernel's dimensions,
@@ -40,5 +41,5 @@ def transposing(rule: Rule, operands: Orders, results: Orders) -> Rule:
     return lower if operands or results else rule
 
 
-def _turned(aval: Any, order: Sequence[int]) -> Any:
+def _turned(aval: Aval, order: Sequence[int]) -> Any:
     return compat.array_type([aval.shape[i] for i in order], aval.dtype)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from jax.extend.core import Literal
 
+from onescan.loop import Atom
 from onescan.plan.plan import Lane, Plan
 from onescan.targets.interpreter.operations import OPERATIONS, Local
 
@@ -95,19 +96,19 @@ def _tiles(plan: Plan) -> Iterator[Bases]:
         yield dict(zip(plan.lanes, begin, strict=True))
 
 
-def _start(plan: Plan, var: Any, bases: Bases) -> tuple[int, ...]:
+def _start(plan: Plan, var: Atom, bases: Bases) -> tuple[int, ...]:
     """Where the part of a tile begins along each dimension of a value."""
     lanes = plan.local_lanes(var)
     return tuple(0 if lane is None else bases[lane] for lane in lanes)
 
 
-def _part(plan: Plan, var: Any, array: np.ndarray, bases: Bases) -> np.ndarray:
+def _part(plan: Plan, var: Atom, array: np.ndarray, bases: Bases) -> np.ndarray:
     """What a tile has of an array."""
     flat, index = _view(plan, var, array, bases)
     return flat[index].reshape(plan.local_shape(var))
 
 
-def _put(plan: Plan, var: Any, out: np.ndarray, value: Any, bases: Bases) -> None:
+def _put(plan: Plan, var: Atom, out: np.ndarray, value: Any, bases: Bases) -> None:
     """Write what a tile has made of an array."""
     if isinstance(var, Literal):
         out[...] = value
@@ -117,7 +118,7 @@ def _put(plan: Plan, var: Any, out: np.ndarray, value: Any, bases: Bases) -> Non
     flat[index] = np.asarray(value).reshape(flat[index].shape)
 
 
-def _view(plan: Plan, var: Any, array: np.ndarray, bases: Bases) -> tuple[Any, Any]:
+def _view(plan: Plan, var: Atom, array: np.ndarray, bases: Bases) -> tuple[Any, Any]:
     """An array with dimensions that are one lane axis as one, and where a tile is."""
     shape, index, held = [], [], 1
     for n, lane in zip(array.shape, plan.local_lanes(var), strict=True):

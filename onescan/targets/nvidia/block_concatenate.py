@@ -6,11 +6,12 @@ from typing import Any
 
 from onescan.emit import structural
 from onescan.emit.arrays import Array, add
+from onescan.loop import Atom, Equation
 from onescan.targets.nvidia.block_emitter import BlockEmitter
 from onescan.targets.nvidia.block_reductions import Place
 
 
-def concatenate(e: BlockEmitter, eqn: Any, operands: list[Array]) -> list[Array]:
+def concatenate(e: BlockEmitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     """Pieces of one shape are made together: they may have much in common."""
     if len({x.shape for x in operands}) > 1:
         return structural.RULES["concatenate"](e, eqn, operands)
@@ -23,13 +24,13 @@ def concatenate(e: BlockEmitter, eqn: Any, operands: list[Array]) -> list[Array]
     return [_pieces(e, eqn.outvars[0], operands, place)]
 
 
-def stack(e: BlockEmitter, eqn: Any, operands: list[Array]) -> list[Array]:
+def stack(e: BlockEmitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     axis = eqn.params["axis"] % len(eqn.outvars[0].aval.shape)
     place = lambda k, index: (*index[:axis], k, *index[axis:])
     return [_pieces(e, eqn.outvars[0], operands, place)]
 
 
-def _pieces(e: BlockEmitter, var: Any, operands: list[Array], place: Any) -> Array:
+def _pieces(e: BlockEmitter, var: Atom, operands: list[Array], place: Any) -> Array:
     with e.filling(var) as target:
         memory: Any = target.memory
 

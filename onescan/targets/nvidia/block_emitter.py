@@ -19,6 +19,7 @@ from llvmlite import ir
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, At, Index, Memory, add, as_value
 from onescan.emit.emitter import CHEAP
+from onescan.loop import Atom
 from onescan.plan.plan import Lane, Plan
 from onescan.targets.nvidia.barriers import ALIGNED, Barriers
 from onescan.targets.nvidia.flat_index import same, unflattened
@@ -98,7 +99,7 @@ class BlockEmitter(Barriers):
         body(index)
         self._pulled = outer
 
-    def lazy(self, var: Any, at: At, *args: Any, **options: Any) -> Array:
+    def lazy(self, var: Atom, at: At, *args: Any, **options: Any) -> Array:
         array = super().lazy(var, at, *args, **options)
 
         def once(index: tuple[Index, ...]) -> ty.Value:
@@ -234,7 +235,7 @@ class BlockEmitter(Barriers):
         pointer = self.reserve(size * dtype.itemsize)
         return Memory(pointer, dtype, tuple(strides), 0, ALIGNED)
 
-    def keeps(self, body: Any, var: Any, array: Array) -> bool:
+    def keeps(self, body: Any, var: Atom, array: Array) -> bool:
         """Where several operations pull a value, and it takes long to compute."""
         if array.cost <= CHEAP or body.uses[var] < 2:
             return False
@@ -283,7 +284,7 @@ class BlockEmitter(Barriers):
 
     # by mail
 
-    def mail_out(self, var: Any) -> None:
+    def mail_out(self, var: Atom) -> None:
         """Let a value of the body go by mail; it has two places, for turns."""
         shape, lanes = self.plan.local_shape(var), self.plan.local_lanes(var)
         memory = self.scratch((2, *shape), (None, *lanes), var.aval.dtype)
@@ -291,7 +292,7 @@ class BlockEmitter(Barriers):
         self.mailed[var] = self.open_mail([memory]), memory
 
     @contextmanager
-    def filling(self, var: Any) -> Iterator[Array]:
+    def filling(self, var: Atom) -> Iterator[Array]:
         """Where the value of `var` goes, element by element, each just once."""
         if var not in self.mailed:
             target = self.fresh(var)

@@ -20,7 +20,7 @@ from onescan.emit.arrays import Array, Index, add, scale
 from onescan.emit.convert import convert, rounded
 from onescan.emit.dot import multiply_add
 from onescan.emit.reduce import KINDS
-from onescan.loop import LeaveToXla
+from onescan.loop import Atom, Equation, LeaveToXla
 from onescan.targets.nvidia.barriers import WARP
 from onescan.targets.nvidia.block_emitter import BlockEmitter
 from onescan.targets.nvidia.block_reductions import Place, repeat, sums
@@ -40,7 +40,7 @@ Taker = Callable[[ty.Value, Place, Place], ty.Value]
 Weight = Callable[[], ty.Value]  # reads a weight, wherever it is kept
 
 
-def dot_general(e: BlockEmitter, eqn: Any, operands: list[Array]) -> list[Array]:
+def dot_general(e: BlockEmitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     x, y = map(e.once, operands)
     shape, dtype = e.plan.local_shape(eqn.outvars[0]), eqn.outvars[0].aval.dtype
     if 0 in shape:
@@ -78,7 +78,7 @@ def _taker(e: BlockEmitter, dtype: Any, left: Side, right: Side) -> Taker:
     return take
 
 
-def _where_pulled(e: BlockEmitter, eqn: Any, left: Side, right: Side) -> Array:
+def _where_pulled(e: BlockEmitter, eqn: Equation, left: Side, right: Side) -> Array:
     """A product of so few terms that who needs an element of it sums them himself.
 
     LLVM loads the weights for that once, before the first step.
@@ -129,7 +129,7 @@ class _Weights:
     """
 
     def __init__(
-        self, e: BlockEmitter, var: Any, fixed: Side, moving: Side, swapped: bool
+        self, e: BlockEmitter, var: Atom, fixed: Side, moving: Side, swapped: bool
     ) -> None:
         self.e, self.var, self.fixed, self.moving = e, var, fixed, moving
         self.swapped = swapped  # whether the columns are the last dimensions

@@ -19,6 +19,7 @@ from onescan.emit.arrays import Array, Index, add, scale
 from onescan.emit.convert import rounded
 from onescan.emit.math.nvvm import function_of
 from onescan.emit.reduce import KINDS, Combine
+from onescan.loop import Equation
 from onescan.targets.nvidia.barriers import WARP
 from onescan.targets.nvidia.block_emitter import BlockEmitter
 from onescan.targets.nvidia.flat_index import unflattened
@@ -162,7 +163,7 @@ def _part_of(
     return totals[0]
 
 
-def reduction(e: BlockEmitter, eqn: Any, operands: list[Array]) -> list[Array]:
+def reduction(e: BlockEmitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     (x,), (out,) = operands, eqn.outvars
     combine, neutral = KINDS[eqn.primitive.name]
     axes = sorted(eqn.params["axes"])

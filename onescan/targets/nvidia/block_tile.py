@@ -12,6 +12,7 @@ from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, Memory
 from onescan.emit.control import renew
 from onescan.emit.tile import OneStep
+from onescan.loop import Atom
 from onescan.primitives import UPDATES
 from onescan.targets.nvidia import block_concatenate, block_products, block_reductions
 from onescan.targets.nvidia.block_emitter import BlockEmitter
@@ -214,17 +215,17 @@ class BlockTile(GpuTile):
             and made[after].primitive.name in UPDATES
         }
 
-    def _cell(self, like: Array, var: Any) -> Array:
+    def _cell(self, like: Array, var: Atom) -> Array:
         if var not in self.paired:
             return super()._cell(like, var)
         return self._at(var, ir.Constant(ty.I64, 0))
 
-    def _at(self, var: Any, step: ty.Value) -> Array:
+    def _at(self, var: Atom, step: ty.Value) -> Array:
         """Where a carry stands before a step."""
         shape, lanes = self.plan.local_shape(var), self.plan.local_lanes(var)
         return self.e.stored(self._turn(self.paired[var], step), shape, lanes)
 
-    def _deliver(self, var: Any, cell: Array) -> None:
+    def _deliver(self, var: Atom, cell: Array) -> None:
         if var in self.paired:
             cell = self._at(var, ir.Constant(ty.I64, self.loop.length))
         super()._deliver(var, cell)

@@ -15,7 +15,7 @@ from typing import Any
 
 from jax.extend.core import Jaxpr
 
-from onescan.loop import Loop
+from onescan.loop import Atom, Equation, Loop
 from onescan.primitives import CONTROL, ELEMENTWISE, IDENTITIES
 
 
@@ -32,7 +32,7 @@ def unit_of(loop: Loop, team: int, is_lane: Callable[[Any, int], bool]) -> int:
     return size if size % team == 0 else 0
 
 
-def stays_home(jaxpr: Jaxpr, var: Any, unit: int) -> bool:
+def stays_home(jaxpr: Jaxpr, var: Atom, unit: int) -> bool:
     """Whether every reader of a value reads it in place."""
     shape = var.aval.shape
     if not unit or not shape or shape[-1] % unit:
@@ -52,7 +52,7 @@ def sent_around(jaxpr: Jaxpr, unit: int) -> list[Any]:
     ]
 
 
-def _of_equal_pieces(eqn: Any, unit: int) -> bool:
+def _of_equal_pieces(eqn: Equation, unit: int) -> bool:
     """Whether each block puts its share of equal pieces together, four bytes each."""
     if eqn.primitive.name != "concatenate":
         return False
@@ -63,7 +63,7 @@ def _of_equal_pieces(eqn: Any, unit: int) -> bool:
     return len(pieces) == 1 and last and shared and four
 
 
-def _in_place(jaxpr: Jaxpr, eqn: Any, shape: tuple[int, ...], unit: int) -> bool:
+def _in_place(jaxpr: Jaxpr, eqn: Equation, shape: tuple[int, ...], unit: int) -> bool:
     name, axis = eqn.primitive.name, len(shape) - 1
     if name in ELEMENTWISE | IDENTITIES:
         kept = all(out.aval.shape == shape for out in eqn.outvars)

@@ -11,6 +11,8 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+from jax.extend.core import Var
+
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Memory
 from onescan.emit.tile import OneStep, Tile
@@ -30,7 +32,7 @@ class GpuTile(Tile):
         consts = self.loop.body.jaxpr.invars[: self.loop.num_consts]
         self.consts = {var: self._whole(i) for i, var in enumerate(consts)}
 
-    def _argument(self, var: Any, t: ty.Value) -> Array:
+    def _argument(self, var: Var, t: ty.Value) -> Array:
         return self.consts[var] if var in self.consts else super()._argument(var, t)
 
     def _room(self, i: int, *steps: int) -> Memory:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from onescan.loop import Equation
+from onescan.loop import Atom, Equation
 from onescan.plan.plan import Plan
 from onescan.primitives import record_of
 
@@ -62,7 +62,7 @@ def tiled(plan: Plan, eqn: Equation) -> Product | None:
     return found if large and prod(y.aval.shape) <= MOST else None
 
 
-def is_tiled(plan: Plan, var: Any) -> bool:
+def is_tiled(plan: Plan, var: Atom) -> bool:
     """Whether the unit does everything that a constant is read for."""
     readers = [
         eqn for eqn in plan.loop.body.jaxpr.eqns if any(v is var for v in eqn.invars)
