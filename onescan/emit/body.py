@@ -193,16 +193,24 @@ def ordered(jaxpr: Jaxpr, early: bool) -> list[Equation]:
                     left.append(p)
         return False
 
-    def first(k: int) -> list[int]:
-        """What comes before an equation: producers, readers of what it overwrites."""
+    def first(k: int, waiting: list[int]) -> list[int]:
+        """What comes before an equation: producers, readers of what it overwrites.
+
+        But for readers that need what is `waiting` itself: they come too late, and the
+        update is made in a copy.
+        """
         eqn = jaxpr.eqns[k]
         if eqn.primitive.name not in UPDATES or not isinstance(eqn.invars[0], Var):
             return before(k)
-        later = [r for r in readers[eqn.invars[0]] if r > k and not needs(r, k)]
+        later = [
+            r
+            for r in readers[eqn.invars[0]]
+            if r > k and not any(needs(r, w) for w in (k, *waiting))
+        ]
         return [*before(k), *later]
 
     for start in _levels(jaxpr, producer) if early else range(len(jaxpr.eqns)):
-        waiting = [(start, iter(first(start)))] if start not in done else []
+        waiting = [(start, iter(first(start, [])))] if start not in done else []
         begun = {start}
         while waiting:
             k, others = waiting[-1]
@@ -211,7 +219,8 @@ def ordered(jaxpr: Jaxpr, early: bool) -> list[Equation]:
             )
             if following is not None:
                 begun.add(following)
-                waiting.append((following, iter(first(following))))
+                earlier = [w for w, _ in waiting]
+                waiting.append((following, iter(first(following, earlier))))
                 continue
             waiting.pop()
             if k not in done:

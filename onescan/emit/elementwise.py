@@ -263,6 +263,10 @@ def _shift(name: str) -> Op:
         inside = b.icmp_unsigned("<", by, like(by, bits))
         if name == "ashr":
             return b.ashr(x, b.select(inside, by, like(by, bits - 1)))
+        if bits == 64:  # LLVM's PTX looks at the lower half of `by` only, if it can
+            last = b.select(inside, by, like(by, 63))
+            rest = b.zext(b.not_(inside), x.type)
+            return getattr(b, name)(getattr(b, name)(x, last), rest)
         shifted = getattr(b, name)(x, b.select(inside, by, like(by, 0)))
         return b.select(inside, shifted, like(x, 0))
 

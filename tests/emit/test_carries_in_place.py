@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from compare import assert_same
 from jax import lax
+from jax.extend.core import Var
 from kernels import by_kernel, by_xla, inputs_of, loop_in, plan_of
 
+from onescan.emit.body import ordered
 from onescan.targets.cpu import current
 
 N, STEPS = 96, 3
@@ -71,3 +73,21 @@ def test_made_up_inputs_differ() -> None:
     step = lambda c, x: (c + x, c)
     loop = loop_in(lambda c, x: lax.scan(step, c, x), jnp.float32(1), jnp.ones(3))
     assert np.ptp(inputs_of(loop)[1]) > 0
+
+
+def test_two_updates_of_a_value_that_is_read_after_one() -> None:
+    """Each update waits for readers of the old value, but not for each other."""
+
+    def step(c: Any, x: Any) -> Any:
+        first = c.at[x % 3].add(1.0)
+        return jnp.tanh(c.at[x].add(1.0)), first * c
+
+    args = jnp.linspace(-1.0, 1.0, 9), jnp.arange(4)
+    loop = loop_in(lambda c, x: lax.scan(step, c, x), *args)
+    for early in (False, True):
+        known = {*loop.body.jaxpr.invars}
+        for eqn in ordered(loop.body.jaxpr, early):
+            assert {v for v in eqn.invars if isinstance(v, Var)} <= known
+            known |= {*eqn.outvars}
+    plan, inputs = plan_of(loop), inputs_of(loop)
+    assert_same(by_kernel(plan, inputs), by_xla(loop, inputs), rounding=16)

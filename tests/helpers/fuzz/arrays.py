@@ -154,7 +154,7 @@ def reading(pool: Pool) -> Proposal | None:
     ]
     if not x.is_float:  # a fill value is as large as can be, or NaN
         forms.append(f"jnp.take({{0}}, {{1}}, axis={axis}, mode='fill')")
-    rows = pool.pick(lambda v: v.is_int and len(v.shape) == 1)
+    rows = pool.pick(lambda v: v.is_index and len(v.shape) == 1)
     if rows is not None and pool.chance(0.5):
         i = rows
         forms = ["{0}[{1}]", f"jnp.take({{0}}, {{1}}, axis={axis}, mode='clip')"]
@@ -166,7 +166,7 @@ def writing(pool: Pool) -> Proposal | None:
     x, i = pool.pick(lambda v: len(v.shape) > 0 and v.dtype != "bool"), pool.index()
     if x is None or i is None:
         return None
-    rows = pool.pick(lambda v: v.is_int and len(v.shape) == 1)
+    rows = pool.pick(lambda v: v.is_index and len(v.shape) == 1)
     if rows is not None and pool.chance(0.4):
         i = rows
     u = pool.pick(lambda v: v.dtype == x.dtype and v.shape == ())

@@ -55,7 +55,7 @@ class Pool:
         return self.pick(lambda v: same(v) and _fits(v.shape, x.shape))
 
     def index(self) -> Value | None:
-        return self.pick(lambda v: v.is_int and v.shape == ())
+        return self.pick(lambda v: v.is_index and v.shape == ())
 
 
 def _fits(a: tuple[int, ...], b: tuple[int, ...]) -> bool:

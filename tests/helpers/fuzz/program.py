@@ -34,6 +34,11 @@ class Value:
         return jnp.issubdtype(jnp.dtype(self.dtype), jnp.floating)
 
     @property
+    def is_index(self) -> bool:
+        """An integer of which XLA, which cuts positions to 32 bits, sees everything."""
+        return self.is_int and np.dtype(self.dtype).itemsize <= 4
+
+    @property
     def is_int(self) -> bool:
         return jnp.issubdtype(jnp.dtype(self.dtype), jnp.integer)
 

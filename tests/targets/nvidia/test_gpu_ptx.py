@@ -160,6 +160,15 @@ def test_float_remainders_are_ours() -> None:
         assert count("fma.rn.f32", launch.code) >= 1
 
 
+def test_shifts_of_64_bits_look_at_all_of_them() -> None:
+    """LLVM's own for GPUs would shift by the lower half of a count past the width."""
+    with jax.enable_x64(True):
+        shift = lambda c, n: (c, (c << n, lax.shift_right_logical(c, n)))
+        f = lambda c, n: onescan.scan(shift, c, n)
+        (launch,) = launches_of(f, np.int64(3), np.ones(3, np.int64))
+    assert count("min.u64", launch.code) == count("cvt.u32.u64", launch.code) == 3
+
+
 def test_halves_are_rounded_after_every_operation() -> None:
     """LLVM would make one operation of a product and a sum, rounded once."""
 
