@@ -10,9 +10,12 @@ from pathlib import Path
 HERE = Path(__file__).parent
 
 
-def python(code: str, *args: str, flags: str = "") -> subprocess.CompletedProcess[str]:
-    """Run code in another process, where the modules of this folder can be imported."""
-    head = f"import sys; sys.path.insert(0, {str(HERE)!r})\n"
+def python(
+    code: str, *args: str, flags: str = "", beside: str = __file__
+) -> subprocess.CompletedProcess[str]:
+    """Run code in another process, which can import helpers and what is `beside`."""
+    folders = [str(HERE), str(Path(beside).parent)]
+    head = f"import sys; sys.path[:0] = {folders}\n"
     if flags:
         head += f"import os; os.environ['XLA_FLAGS'] = {flags!r}\n"
     return subprocess.run(
@@ -23,7 +26,7 @@ def python(code: str, *args: str, flags: str = "") -> subprocess.CompletedProces
     )
 
 
-def output(code: str, *args: str, flags: str = "") -> str:
-    done = python(code, *args, flags=flags)
+def output(code: str, *args: str, flags: str = "", beside: str = __file__) -> str:
+    done = python(code, *args, flags=flags, beside=beside)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

@@ -56,7 +56,7 @@ def test_accumulate_contracts_time_too():
     assert_same(loop, splits, args)
     assert notes_of(splits[-1]) == [
         "accumulated 1 matrix product (lax.dot_general(a, b, ROWS), "
-        "test_passes_accumulate.py:0) over 5 steps into one each",
+        "test_accumulate.py:0) over 5 steps into one each",
     ]
 
 

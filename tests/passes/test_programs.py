@@ -304,7 +304,7 @@ def test_the_report_says_what_was_done():
     jax.jit(lambda xs: onescan.scan(step, h, xs))(normal(1, STEPS, BATCH, HIDDEN))
     (row,) = onescan.report().rows
     note = row.notes[0]
-    assert note.startswith("hoisted 1 matrix product (x @ weights, test_passes_prog")
+    assert note.startswith("hoisted 1 matrix product (x @ weights, test_prog")
     assert note.endswith(f"over {STEPS} steps")
     assert onescan.report().to_dict()["loops"][0]["notes"] == [note]
     assert "hoisted" in str(onescan.report())

@@ -29,6 +29,9 @@ F32 = jnp.float32
 several_cores = pytest.mark.skipif(available.cores() < 2, reason="needs two cores")
 
 
+EIGHT = "--xla_force_host_platform_device_count=8"
+
+
 def caller(kernel: cpu.Kernel, *results: tuple[tuple[int, ...], object]):
     """The kernel as a function of arrays."""
     types = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in results]
@@ -215,7 +218,7 @@ def test_the_persistent_cache_is_used_by_the_next_process(tmp_path: Path):
     code = """
         import jax, numpy as np
         from handmade import axpy
-        from test_runtime import call_axpy
+        from test_kernel import call_axpy
 
         hits = []
         jax.monitoring.register_event_listener(
@@ -228,15 +231,15 @@ def test_the_persistent_cache_is_used_by_the_next_process(tmp_path: Path):
         np.testing.assert_array_equal(got, 3 * x)
         print(len(hits))
     """
-    assert output(code, str(tmp_path)) == "0"
-    assert output(code, str(tmp_path)) == "1"
+    assert output(code, str(tmp_path), beside=__file__) == "0"
+    assert output(code, str(tmp_path), beside=__file__) == "1"
 
 
 def test_eight_devices_on_one_machine():
     code = """
         import jax, numpy as np
         from handmade import axpy
-        from test_runtime import call_axpy
+        from test_kernel import call_axpy
 
         f = jax.jit(lambda x: call_axpy(axpy(64, 10, threads=True), x, x))
         x = np.arange(640, dtype=np.float32)
@@ -246,14 +249,14 @@ def test_eight_devices_on_one_machine():
                 np.testing.assert_array_equal(out, 3 * x)
         print(len(jax.devices()))
     """
-    assert output(code, flags="--xla_force_host_platform_device_count=8") == "8"
+    assert output(code, flags=EIGHT, beside=__file__) == "8"
 
 
 def test_a_forked_child_can_call_compiled_code():
     code = """
         import os, warnings, jax, numpy as np
         from handmade import axpy
-        from test_runtime import call_axpy
+        from test_kernel import call_axpy
 
         f = jax.jit(lambda x: call_axpy(axpy(64, 10, threads=True), x, x))
         x = np.arange(640, dtype=np.float32)
@@ -266,7 +269,7 @@ def test_a_forked_child_can_call_compiled_code():
             os._exit(7)
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     """
-    assert output(code) == "7"
+    assert output(code, beside=__file__) == "7"
 
 
 def test_a_module_that_llvm_refuses():

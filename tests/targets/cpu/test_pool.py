@@ -204,7 +204,7 @@ def test_helpers_that_come_when_they_like():
 def test_a_forked_child_leaves_the_pool_alone():
     code = """
         import os, warnings
-        from test_runtime_pool import POOL, FakeXla, run
+        from test_pool import POOL, FakeXla, run
 
         xla = FakeXla(POOL, lambda task: task())
         run(xla)
@@ -217,7 +217,7 @@ def test_a_forked_child_leaves_the_pool_alone():
             os._exit(xla.scheduled)
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     """
-    assert output(code) == "0"
+    assert output(code, beside=__file__) == "0"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="sleeps by a call of Linux")
@@ -242,13 +242,15 @@ def test_a_caller_that_waits_long_sleeps(monkeypatch: pytest.MonkeyPatch):
         helpers[-1].start()
 
     out = np.zeros(2, np.float32)
-    for _ in range(3):  # once, the helper should be the slower one
+    for _ in range(30):  # until the helper is the slower one
+        if asked:
+            break
         FakeXla(2, start).call(sleeper(2, milliseconds=15), out)
         assert out.tolist() == [1, 1]
         helpers.pop().join()
     wait, wake = 128, 129
     assert set(asked) == {wait, wake}
-    assert asked.count(wake) <= asked.count(wait) <= 6
+    assert asked.count(wake) <= asked.count(wait) <= 2
 
 
 def test_the_job_is_freed_by_the_last_to_leave(monkeypatch: pytest.MonkeyPatch):
