@@ -92,6 +92,21 @@ def lgssm():
     return smoothed, (params, emissions)
 
 
+def lgssm_filter(count: int = 1):
+    """The Kalman filter of one sequence of 500 steps, or of many of 100."""
+    from dynamax.linear_gaussian_ssm import LinearGaussianSSM
+
+    model = LinearGaussianSSM(4, 2)
+    params, _ = model.initialize(jax.random.key(0))
+    steps = 500 if count == 1 else 100
+    sample = lambda key: model.sample(params, key, steps)[1]
+    filtered = lambda emissions: model.filter(params, emissions).filtered_means
+    if count == 1:
+        return filtered, (sample(jax.random.key(1)),)
+    keys = jax.random.split(jax.random.key(1), count)
+    return jax.vmap(filtered), (jax.vmap(sample)(keys),)
+
+
 def lgssm_grad():
     from dynamax.linear_gaussian_ssm import LinearGaussianSSM
 
@@ -112,6 +127,13 @@ PROGRAMS = [
     Program("dynamax/hmm filter", lambda: hmm("filter"), needs=("dynamax",)),
     Program("dynamax/hmm grad", lambda: hmm("grad"), needs=("dynamax",)),
     Program("dynamax/hmm em", lambda: hmm("em"), needs=("dynamax",)),
+    Program("dynamax/lgssm filter", lgssm_filter, needs=("dynamax",), tolerance=1e-2),
+    Program(
+        "dynamax/lgssm filter/1000",
+        lambda: lgssm_filter(1000),
+        needs=("dynamax",),
+        tolerance=1e-2,
+    ),
     Program("dynamax/lgssm smoother", lgssm, needs=("dynamax",), tolerance=1e-2),
     Program("dynamax/lgssm grad", lgssm_grad, needs=("dynamax",), tolerance=1e-2),
 ]

@@ -206,9 +206,10 @@ class Loops:
         body: Callable[[tuple[Index, ...]], None],
         target: Array,
         vector: int | None = -1,
+        cost: int = 1,
     ) -> None:
         """As `nest`, where two visits may meet in one place of `target`."""
-        self.nest(shape, lanes, body, vector)
+        self.nest(shape, lanes, body, vector, cost)
 
     def nest_in_groups(
         self,

@@ -14,6 +14,7 @@ from onescan.emit import (
     dot,
     elementwise,
     indexing,
+    linalg,
     random,
     reduce,
     sort,
@@ -35,4 +36,5 @@ RULES: dict[str, Rule] = {
     **control.RULES,
     **random.RULES,
     **sort.RULES,
+    **linalg.RULES,
 }

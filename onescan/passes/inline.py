@@ -96,6 +96,8 @@ def _equation(
         results = _emit(called.jaxpr, called.consts, inputs, eqns, platform)
         eqns[first:] = [compat.placed(inner, eqn) for inner in eqns[first:]]
         return results
+    if name == "custom_linear_solve":
+        return _solved(eqn, inputs, eqns, platform)
     if name == "platform_index":
         return [_index_of_platform(eqn, platform)]
     if name == jp.cond_p.name and isinstance(inputs[0], Literal):
@@ -120,6 +122,20 @@ def _expansion(eqn: JaxprEqn) -> Callable[..., Any] | None:
     """What an equation computes, as a function to be traced, where that says more."""
     keys = compat.keys_as_bits(eqn) or selection(eqn)
     return keys or _permutation(eqn) or definition(eqn)
+
+
+def _solved(
+    eqn: JaxprEqn, inputs: list[Atom], eqns: list[JaxprEqn], platform: str
+) -> list[Atom]:
+    """A linear system by the function that its caller gave to solve it."""
+    lengths, solve = eqn.params["const_lengths"], eqn.params["jaxprs"].solve
+    first = lengths.matvec + lengths.vecmat
+    consts = inputs[first : first + lengths.solve]
+    args = [*consts, *inputs[sum(lengths) :]]
+    start = len(eqns)
+    results = _emit(solve.jaxpr, solve.consts, args, eqns, platform)
+    eqns[start:] = [compat.placed(inner, eqn) for inner in eqns[start:]]
+    return results
 
 
 def _permutation(eqn: JaxprEqn) -> Callable[[Any], Any] | None:

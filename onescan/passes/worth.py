@@ -72,7 +72,13 @@ def is_heavy(eqn: Equation) -> bool:
     if kind == "product":
         work = operations(eqn)
         return work >= HEAVY and pays(work, eqn.outvars)
-    return kind == "library"
+    return kind == "library" or (kind == "matrix" and _is_refused(eqn))
+
+
+def _is_refused(eqn: JaxprEqn) -> bool:
+    """Whether no kernel takes an equation."""
+    refuses = record_of(eqn).refuses
+    return refuses is not None and refuses(eqn) is not None
 
 
 def is_draw(eqn: Equation, draws: Draws = "all", steps: int = 0) -> bool:

@@ -11,13 +11,14 @@ from onescan.primitives import (
     control,
     elementwise,
     indexing,
+    linalg,
     products,
     reductions,
     views,
 )
 from onescan.primitives.record import Kind, Primitive
 
-FAMILIES = (elementwise, views, indexing, reductions, products, control)
+FAMILIES = (elementwise, views, indexing, reductions, products, linalg, control)
 PRIMITIVES: dict[str, Primitive] = {
     record.name: record for family in FAMILIES for record in family.RECORDS
 }

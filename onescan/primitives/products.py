@@ -50,8 +50,8 @@ RECORDS = [
     *(
         Primitive(name=name, kind="library")
         for name in (
-            "cholesky conv_general_dilated eig eigh fft householder_product lu qr "
-            "schur svd triangular_solve tridiagonal tridiagonal_solve"
+            "conv_general_dilated eig eigh fft householder_product qr schur svd "
+            "tridiagonal tridiagonal_solve"
         ).split()
     ),
 ]

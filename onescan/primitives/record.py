@@ -26,6 +26,7 @@ Kind = Literal[
     "gather",
     "update",  # its first operand, changed in some places
     "control",  # with a body of its own
+    "matrix",  # factors or solutions of matrices, one by one
     "library",  # given to a library by JAX: no kernel has it
     "unknown",
 ]

@@ -40,6 +40,10 @@ class Costs:
     #: bytes of carry up to which XLA makes one kernel of a loop, and its ns of a step
     xla_small: int = 1024
     xla_small_step: float = 20.0
+    #: ns of a matrix that XLA gives to a library, and of an operation there
+    #: (`benchmarks/linalg.py`)
+    xla_matrix: float = 500.0
+    xla_matrix_operation: float = 1.0
     #: multiply-adds of a product from which XLA's library runs at what vectors can do
     xla_library: float = 3e7
 

@@ -63,10 +63,12 @@ def _cost(what: Instruction, costs: Costs) -> float:
 
 def by_xla(loop: Loop, cores: int, costs: Costs) -> float:
     """Seconds of one step of a loop that XLA runs."""
-    operations = equations = products = 0.0
+    operations = equations = products = matrices = 0.0
     for work in work_of(loop.body.jaxpr):
         if _is_large_product(work, costs):
             products += work.operations
+        elif record_of(work.eqn).kind == "matrix":
+            matrices += _by_a_library(work, costs)
         else:
             operations += work.operations
         equations += work.times if work.each else 0
@@ -79,7 +81,14 @@ def by_xla(loop: Loop, cores: int, costs: Costs) -> float:
     helpers = min(cores, max(1, widest // 32768))  # it divides large operations only
     library = costs.operation / (costs.vector_bits // 32) / cores
     computing = operations * costs.xla_operation / helpers + products * library
-    return 1e-9 * (computing + fixed + streams)
+    return 1e-9 * (computing + matrices + fixed + streams)
+
+
+def _by_a_library(work: Work, costs: Costs) -> float:
+    """Nanoseconds of matrices that are given to a library one by one."""
+    *batch, _, _ = (1, *work.eqn.invars[0].aval.shape)
+    each = work.operations * costs.xla_matrix_operation
+    return work.times * prod(batch) * costs.xla_matrix + each
 
 
 def _is_large_product(work: Work, costs: Costs) -> bool:

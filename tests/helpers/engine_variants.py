@@ -15,6 +15,7 @@ import numpy as np
 from engine_cases import MOVING, PRODUCTS, REDUCING, Case, Type
 from engine_cases_control import CONTROL, RANDOM
 from engine_cases_indexing import INDEXING
+from engine_cases_linalg import LINALG
 from engines import values
 
 import onescan
@@ -26,6 +27,7 @@ TABLES = {
     "indexing": INDEXING,
     "control": CONTROL,
     "random": RANDOM,
+    "linalg": LINALG,
 }
 CASES = {f"{t}: {n}": case for t, table in TABLES.items() for n, case in table.items()}
 STEPS = 3

@@ -146,6 +146,8 @@ def _inner_cost(
 
 def _along_inner(work: Work, native: int) -> float:
     """Vector operations of an equation, vectors along its last dimension."""
+    if record_of(work.eqn).kind == "matrix":
+        return work.operations  # one by one
     shape = operand_of(work.eqn).aval.shape
     n = shape[minor_dimension(shape, native)] if shape else 1
     vectors = len(_widths(n, native)) if n else 1

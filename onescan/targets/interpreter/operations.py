@@ -11,6 +11,7 @@ import numpy as np
 from onescan import compat
 from onescan.primitives import IDENTITIES
 from onescan.targets.interpreter.elementwise import FUNCTIONS, convert, threefry
+from onescan.targets.interpreter.linalg import MATRICES
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,6 +154,10 @@ def _reduced(function: Any) -> Any:
 
 OPERATIONS: dict[str, Callable[..., Any]] = {
     **{name: _elementwise(function) for name, function in FUNCTIONS.items()},
+    **{
+        name: (lambda e, *xs, function=function: function(e.params, *xs))
+        for name, function in MATRICES.items()
+    },
     **dict.fromkeys(IDENTITIES, lambda e, *xs: list(xs)),
     **dict.fromkeys(
         ("expand_dims", "reshape", "squeeze"), lambda e, x, *_: x.reshape(e.shapes[0])

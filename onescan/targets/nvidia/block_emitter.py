@@ -130,6 +130,7 @@ class BlockEmitter(Barriers):
         body: Visit,
         target: Array,
         vector: int | None = -1,
+        cost: int = 1,
     ) -> None:
         """Only lanes go side by side: what else meets in one place comes in order."""
         outer = tuple(n if lane else 1 for n, lane in zip(shape, lanes, strict=True))
@@ -141,6 +142,7 @@ class BlockEmitter(Barriers):
                 lambda index: body(
                     tuple(add(self.b, i, k) for i, k in zip(lane, index, strict=True))
                 ),
+                cost,
             )
 
         if 0 in shape:

@@ -1,0 +1,124 @@
+"""Small matrices in the body of a loop: a kernel of onescan and XLA's libraries.
+
+Each loop is compiled by both engines, their results are compared, and they are timed in
+turns.  Times are those of one step.
+
+examples:
+  python benchmarks/linalg.py            all sizes, a minute
+  python benchmarks/linalg.py --quick    some of them
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from rich.console import Console
+from rich.table import Table
+
+import onescan
+
+SIZES = (2, 4, 8, 16, 32, 64)
+QUICK = (4, 16)
+BATCHES = (1, 1000)
+#: seconds that the timing of one loop may take
+SECONDS = 0.3
+
+
+def cholesky(c: Any, s: Any, b: Any) -> Any:
+    return lax.linalg.cholesky(s + 1e-3 * c, symmetrize_input=False)
+
+
+def triangular(c: Any, s: Any, b: Any) -> Any:
+    return 0.5 * lax.linalg.triangular_solve(s, c + b, left_side=True, lower=True)
+
+
+def lu(c: Any, s: Any, b: Any) -> Any:
+    return lax.linalg.lu(b + 1e-3 * c)[0]
+
+
+def solve(c: Any, s: Any, b: Any) -> Any:
+    return 0.5 * jnp.linalg.solve(s, c + b)
+
+
+def kalman(c: Any, s: Any, b: Any) -> Any:
+    """The covariance of a Kalman filter, with as many observations as states."""
+    n = c.shape[-1]
+    ahead = 0.25 * b @ c @ b.T / n + jnp.eye(n)
+    seen = jax.scipy.linalg.cho_factor(ahead + s)
+    gain = jax.scipy.linalg.cho_solve(seen, ahead).T
+    return ahead - gain @ (ahead + s) @ gain.T
+
+
+LOOPS: dict[str, Callable[..., Any]] = {
+    f.__name__: f for f in (cholesky, triangular, lu, solve, kalman)
+}
+
+
+def arguments(n: int, batch: int) -> tuple[Any, Any]:
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(2, batch, n, n)).astype(np.float32)
+    s = a @ np.swapaxes(a, 1, 2) / n + np.eye(n, dtype=np.float32)
+    return jnp.asarray(s), jnp.asarray(b)
+
+
+def measured(f: Callable[..., Any], n: int, batch: int) -> tuple[float, float, float]:
+    """Seconds of a step by onescan and by XLA, and how far apart they end."""
+    steps = max(10, min(500, 20000 // (batch * n)))
+    args = arguments(n, batch)
+    if batch == 1:
+        args = tuple(x[0] for x in args)
+
+    def run(s: Any, b: Any) -> Any:
+        return onescan.scan(lambda c, _: (f(c, s, b), None), s, None, length=steps)[0]
+
+    function = run if batch == 1 else jax.vmap(run)
+    compiled = {}
+    for engine in ("native", "xla"):
+        with onescan.engine(engine):
+            compiled[engine] = jax.jit(function).lower(*args).compile()
+    ours, theirs = (np.asarray(compiled[e](*args)) for e in ("native", "xla"))
+    apart = np.abs(ours - theirs).max() / np.abs(theirs).max()
+    best = dict.fromkeys(compiled, np.inf)
+    start = time.perf_counter()
+    while time.perf_counter() - start < SECONDS:
+        for engine, call in compiled.items():
+            before = time.perf_counter()
+            jax.block_until_ready(call(*args))
+            best[engine] = min(best[engine], time.perf_counter() - before)
+    return best["native"] / steps, best["xla"] / steps, float(apart)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="fewer sizes")
+    quick = parser.parse_args().quick
+    table = Table(title=f"us of a step on {jax.devices()[0].device_kind}, float32")
+    for name in ("loop", "matrices", "n", "onescan", "XLA", "faster", "differs by"):
+        table.add_column(name, justify="left" if name == "loop" else "right")
+    worst = 0.0
+    for name, f in LOOPS.items():
+        for batch in BATCHES:
+            for n in QUICK if quick else SIZES:
+                if n * batch > 20000:
+                    continue
+                ours, theirs, apart = measured(f, n, batch)
+                worst = max(worst, apart)
+                numbers = f"{ours * 1e6:.2f}", f"{theirs * 1e6:.2f}"
+                ratio, differs = f"{theirs / ours:.2f}x", f"{apart:.0e}"
+                table.add_row(name, str(batch), str(n), *numbers, ratio, differs)
+    Console().print(table)
+    return int(worst > 1e-3)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,5 @@
+"""Small dense linear algebra inside a body."""
+
+from onescan.emit.linalg import cholesky, lu, triangular
+
+RULES = {**cholesky.RULES, **triangular.RULES, **lu.RULES}

@@ -1,0 +1,116 @@
+"""Factors of matrices and solutions with them, matrix by matrix."""
+
+from __future__ import annotations
+
+from math import prod
+
+from onescan.loop import Equation
+from onescan.primitives.axes import Axes
+from onescan.primitives.record import Primitive
+
+#: rows or columns up to which a kernel has a matrix
+LARGEST = 64
+#: operations that a root or a quotient counts
+ROOT = 10
+
+
+def _batched(eqn: Equation, axes: Axes, inner: int = 2) -> None:
+    """Leading dimensions walk together; those of the matrices mix their positions."""
+    first = eqn.invars[0]
+    batch = len(first.aval.shape) - inner
+    for var in [*eqn.invars, *eqn.outvars]:
+        for i in range(len(var.aval.shape)):
+            if i >= batch:
+                axes.strike(var, i)
+            elif var is not first:
+                axes.join(first, i, var, i)
+
+
+def _one_row(eqn: Equation, axes: Axes) -> None:
+    _batched(eqn, axes, inner=1)
+
+
+def _triangular(eqn: Equation, axes: Axes) -> None:
+    """Columns (or rows, from the right) of the other side are solved by themselves."""
+    (a, b), (out,) = eqn.invars, eqn.outvars
+    rank = len(out.aval.shape)
+    unknowns = rank - 2 if eqn.params["left_side"] else rank - 1
+    for i in range(rank):
+        if i < rank - 2:
+            axes.join(a, i, out, i)
+        else:
+            axes.strike(a, i)
+        axes.join(b, i, out, i)
+    axes.strike(out, unknowns)
+
+
+def _sizes(eqn: Equation) -> tuple[int, int, int]:
+    *batch, rows, columns = eqn.invars[0].aval.shape
+    return prod(batch), rows, columns
+
+
+def _cholesky_work(eqn: Equation) -> tuple[int, float]:
+    count, n, _ = _sizes(eqn)
+    return count * n, n * n / 6 + n / 2 + 2 * ROOT
+
+
+def _solve_work(eqn: Equation) -> tuple[int, float]:
+    n = eqn.invars[0].aval.shape[-1]
+    return prod(eqn.outvars[0].aval.shape), n / 2 + ROOT / 2
+
+
+def _lu_work(eqn: Equation) -> tuple[int, float]:
+    """Elimination, and the exchange of rows."""
+    count, rows, columns = _sizes(eqn)
+    steps = min(rows, columns)
+    return count * steps, rows * columns / 3 + 2 * rows * columns / 2 + 2 * ROOT
+
+
+def _exchanges(eqn: Equation) -> tuple[int, float]:
+    (out,) = eqn.outvars
+    return prod(out.aval.shape), float(eqn.invars[0].aval.shape[-1])
+
+
+def _refused(eqn: Equation) -> str | None:
+    matrix = eqn.invars[0].aval
+    if matrix.dtype.name not in ("float32", "float64"):
+        return f"works on {matrix.dtype}"
+    rows, columns = matrix.shape[-2:]
+    if max(rows, columns) > LARGEST:
+        return f"is of a {rows} x {columns} matrix, which a library does as well"
+    return None
+
+
+RECORDS = [
+    Primitive(
+        name="cholesky",
+        kind="matrix",
+        axes=_batched,
+        work=_cholesky_work,
+        refuses=_refused,
+        words=("Cholesky factor", "Cholesky factors"),
+    ),
+    Primitive(
+        name="triangular_solve",
+        kind="matrix",
+        axes=_triangular,
+        work=_solve_work,
+        refuses=_refused,
+        words=("triangular solution", "triangular solutions"),
+    ),
+    Primitive(
+        name="lu",
+        kind="matrix",
+        axes=_batched,
+        work=_lu_work,
+        refuses=_refused,
+        words=("LU factor", "LU factors"),
+    ),
+    Primitive(
+        name="lu_pivots_to_permutation",
+        kind="matrix",
+        axes=_one_row,
+        work=_exchanges,
+        exact=True,
+    ),
+]

@@ -1,0 +1,77 @@
+"""Factors of matrices and solutions with them, in NumPy, as their definitions say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+def _cholesky(params: Any, x: Any) -> Any:
+    factor, ok = np.zeros_like(x), np.ones(x.shape[:-2], bool)
+    for j in range(x.shape[-1]):
+        rest = x[..., j:, j] - _dot(factor[..., j:, :j], factor[..., j, :j])
+        ok &= ~(rest[..., 0] <= 0)
+        factor[..., j:, j] = rest / np.sqrt(rest[..., :1])
+    return np.where(ok[..., None, None], factor, np.nan)
+
+
+def _dot(rows: Any, row: Any) -> Any:
+    return np.einsum("...ik,...k->...i", rows, row)
+
+
+def _triangular_solve(params: Any, a: Any, b: Any) -> Any:
+    if not params["left_side"]:
+        other = {"left_side": True, "transpose_a": not params["transpose_a"]}
+        found = _triangular_solve(params | other, a, np.swapaxes(b, -1, -2))
+        return np.swapaxes(found, -1, -2)
+    lower = params["lower"] != params["transpose_a"]
+    a = np.swapaxes(a, -1, -2) if params["transpose_a"] else a
+    found = np.zeros(np.broadcast_shapes(a.shape[:-2], b.shape[:-2]) + b.shape[-2:])
+    found = found.astype(b.dtype)
+    n = a.shape[-1]
+    for i in range(n) if lower else reversed(range(n)):
+        known = slice(0, i) if lower else slice(i + 1, n)
+        rest = np.einsum("...k,...kc->...c", a[..., i, known], found[..., known, :])
+        found[..., i, :] = b[..., i, :] - rest
+        if not params["unit_diagonal"]:
+            found[..., i, :] /= a[..., i, i, None]
+    return found
+
+
+def _lu(params: Any, x: Any) -> Any:
+    rows, columns = x.shape[-2:]
+    flat = x.reshape(-1, rows, columns).copy()
+    pivots = np.zeros((len(flat), min(rows, columns)), np.int32)
+    order = np.tile(np.arange(rows, dtype=np.int32), (len(flat), 1))
+    for a, found, p in zip(flat, pivots, order, strict=True):
+        for k in range(len(found)):
+            found[k] = i = k + np.argmax(np.abs(a[k:, k]))
+            a[[k, i]], p[[k, i]] = a[[i, k]], p[[i, k]]
+            if a[k, k]:
+                a[k + 1 :, k] /= a[k, k]
+            a[k + 1 :, k + 1 :] -= np.outer(a[k + 1 :, k], a[k, k + 1 :])
+    batch = x.shape[:-2]
+    return [
+        flat.reshape(x.shape),
+        pivots.reshape(*batch, -1) if batch else pivots[0],
+        order.reshape(*batch, rows),
+    ]
+
+
+def _order(params: Any, pivots: Any) -> Any:
+    size = params["permutation_size"]
+    order = np.tile(np.arange(size, dtype=np.int32), (*pivots.shape[:-1], 1))
+    flat, exchanges = order.reshape(-1, size), pivots.reshape(-1, pivots.shape[-1])
+    for p, found in zip(flat, exchanges, strict=True):
+        for k, i in enumerate(found):
+            p[[k, i]] = p[[i, k]]
+    return order
+
+
+MATRICES = {
+    "cholesky": _cholesky,
+    "triangular_solve": _triangular_solve,
+    "lu": _lu,
+    "lu_pivots_to_permutation": _order,
+}

@@ -1,0 +1,173 @@
+"""Matrices in a body: as good as LAPACK, and NaN where JAX has NaN."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from engines import kernels_alone
+from gpu_lowering import launches_of
+from jax import lax
+
+import onescan
+
+
+@pytest.fixture(autouse=True)
+def _kernels_alone():
+    with kernels_alone():
+        yield
+
+
+def in_a_body(f: Callable[..., Any], *args: Any) -> Any:
+    """What a kernel makes of f(*args), which no pass can take out of the loop."""
+
+    def step(carry: Any, _: Any) -> Any:
+        return jax.tree.map(lambda x: x + 0, carry), f(*carry)
+
+    with onescan.engine("native"):
+        found = jax.jit(lambda *xs: onescan.scan(step, xs, None, length=2)[1])(*args)
+    return jax.tree.map(lambda y: np.asarray(y[-1], np.float64), found)
+
+
+def matrices(n: int, dtype: Any, count: int = 24) -> Any:
+    """Matrices whose condition goes from good to bad."""
+    rng = np.random.default_rng(n)
+    left, right = (np.linalg.qr(rng.normal(size=(count, n, n)))[0] for _ in range(2))
+    small = np.logspace(0, -4 if dtype == np.float32 else -10, count)
+    scales = small[:, None] ** np.linspace(0, 1, n)
+    return left, scales, right
+
+
+def error_of(made: Any, wanted: Any) -> Any:
+    """How far products of factors are from their matrices, relative to those."""
+    wanted = np.asarray(wanted, np.float64)
+    axes = (-2, -1)
+    return np.linalg.norm(made - wanted, axis=axes) / np.linalg.norm(wanted, axis=axes)
+
+
+def assert_no_worse(ours: Any, theirs: Any, dtype: Any) -> None:
+    """The worst and the mean error at most twice those of LAPACK, or one unit."""
+    unit = np.finfo(dtype).eps
+    assert ours.max() <= 2 * max(theirs.max(), unit), (ours, theirs)
+    assert ours.mean() <= 2 * max(theirs.mean(), unit / 2), (ours, theirs)
+
+
+def swapped(x: Any) -> Any:
+    return np.swapaxes(x, -1, -2)
+
+
+SIZES = [1, 2, 5, 9, 33]
+DTYPES = [np.float32, np.float64]
+ONE_BY_ONE = [False, True]
+
+
+def each_alone(f: Callable[..., Any], alone: bool, *args: Any) -> Any:
+    """All matrices side by side in lanes, or the worst of them by itself."""
+    if alone:
+        args = tuple(x[-1] for x in args)
+    return in_a_body(f, *args), jax.tree.map(np.float64, f(*args))
+
+
+@pytest.mark.parametrize("alone", ONE_BY_ONE)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", SIZES)
+def test_cholesky_is_as_good_as_lapack(n: int, dtype: Any, alone: bool) -> None:
+    left, scales, _ = matrices(n, dtype)
+    whole = (left * scales[:, None] @ swapped(left)).astype(dtype)
+    whole = (whole + swapped(whole)) / 2
+    ours, theirs = each_alone(lax.linalg.cholesky, alone, jnp.asarray(whole))
+    wanted = whole[-1] if alone else whole
+    errors = [error_of(x @ swapped(x), wanted) for x in (ours, theirs)]
+    assert_no_worse(*errors, dtype)
+
+
+@pytest.mark.parametrize("alone", ONE_BY_ONE)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", SIZES)
+def test_lu_is_as_good_as_lapack(n: int, dtype: Any, alone: bool) -> None:
+    left, scales, right = matrices(n, dtype)
+    whole = (left * scales[:, None] @ right).astype(dtype)
+    wanted = whole[-1] if alone else whole
+
+    def error(found: Any) -> Any:
+        factors, _, order = found
+        lower = np.tril(factors, -1) + np.eye(n)
+        assert np.abs(lower).max() <= 1 + 1e-6, "the largest element is the pivot"
+        rows = np.take_along_axis(wanted, np.int64(order)[..., None], -2)
+        return error_of(lower @ np.triu(factors), rows)
+
+    found = each_alone(lax.linalg.lu, alone, jnp.asarray(whole))
+    assert_no_worse(*map(error, found), dtype)
+
+
+@pytest.mark.parametrize("alone", ONE_BY_ONE)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", SIZES)
+def test_solutions_are_as_good_as_lapack_s(n: int, dtype: Any, alone: bool) -> None:
+    left, scales, right = matrices(n, dtype)
+    a = (left * scales[:, None] @ right).astype(dtype)
+    b = np.random.default_rng(0).normal(size=(*a.shape[:-1], 3)).astype(dtype)
+
+    def error(x: Any) -> Any:
+        matrix, sides = (v[-1] if alone else v for v in (a, b))
+        left_over = np.linalg.norm(matrix @ x - sides, axis=(-2, -1))
+        size = np.linalg.norm(matrix, axis=(-2, -1)) * np.linalg.norm(x, axis=(-2, -1))
+        return left_over / size
+
+    found = each_alone(jnp.linalg.solve, alone, *map(jnp.asarray, (a, b)))
+    assert_no_worse(*map(error, found), dtype)
+
+
+@pytest.mark.parametrize("n", [3, 12])
+def test_nan_where_jax_has_nan(n: int) -> None:
+    good = np.eye(n, dtype=np.float32)
+    below, negative, zero, inf = (good.copy() for _ in range(4))
+    below[-1, 0] = np.nan
+    negative[n // 2, n // 2] = -1
+    zero[0, 0] = 0
+    inf[1, 0] = inf[0, 1] = np.inf
+    whole = jnp.asarray(np.stack([good, below, negative, zero, inf, 2 * good]))
+    factor = lambda x: lax.linalg.cholesky(x, symmetrize_input=False)
+    wanted = np.asarray(jax.jit(factor)(whole), np.float64)
+    assert np.isnan(wanted).any((1, 2)).sum() == 4
+    np.testing.assert_array_equal(in_a_body(factor, whole), wanted)
+    for k in range(len(whole)):
+        np.testing.assert_array_equal(in_a_body(factor, whole[k]), wanted[k])
+
+
+def test_a_matrix_that_is_too_large_is_left_to_a_library() -> None:
+    def step(c: Any, _: Any) -> Any:
+        return jnp.linalg.cholesky(c + jnp.eye(65)), None
+
+    jax.jit(lambda c: onescan.scan(step, c, None, length=2)[0])(jnp.eye(65))
+    row = onescan.report().rows[-1]
+    assert row.engine == "xla"
+    assert "is of a 65 x 65 matrix, which a library does as well" in row.reason
+
+
+def test_code_does_not_grow_with_the_matrix() -> None:
+    def instructions(n: int) -> int:
+        factor = lambda x: lax.linalg.lu(x)[0]
+        step = lambda c, _: (factor(c), None)
+        shown = onescan.explain(step, jnp.eye(n), length=2).stages()
+        return len(str(shown))
+
+    assert instructions(60) < 1.1 * instructions(30)
+
+
+@pytest.mark.parametrize(("lanes", "n"), [(1000, 4), (1000, 12), (1, 4), (1, 12)])
+def test_a_gpu_has_them_too(lanes: int, n: int) -> None:
+    def f(a: Any, b: Any) -> Any:
+        def step(c: Any, _: Any) -> Any:
+            factor = lax.linalg.cholesky(a + 0.1 * c @ c.T)
+            solved = lax.linalg.triangular_solve(factor, b, left_side=True, lower=True)
+            return jnp.linalg.solve(a, solved), None
+
+        return onescan.scan(step, b, None, length=3)[0]
+
+    spread = jax.ShapeDtypeStruct((lanes, n, n), np.float32)
+    assert len(launches_of(jax.vmap(f), spread, spread)) == 1

@@ -1,0 +1,103 @@
+"""Factors of matrices and solutions with them: a table of small functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+from engine_cases import Case, D, F, I, case
+from jax import lax
+
+
+def definite(x: Any) -> Any:
+    n = x.shape[-1]
+    return x @ jnp.swapaxes(x, -1, -2) / n + jnp.eye(n, dtype=x.dtype)
+
+
+def dominant(x: Any) -> Any:
+    """A matrix with a solution, whatever triangle of it is taken."""
+    n = x.shape[-1]
+    return jnp.tanh(x) / n + 2 * jnp.eye(n, dtype=x.dtype)
+
+
+def triangles(a: Any, b: Any, **options: Any) -> list[Any]:
+    return [
+        lax.linalg.triangular_solve(
+            dominant(a), b, lower=lower, transpose_a=swap, unit_diagonal=unit, **options
+        )
+        for lower in (False, True)
+        for swap in (False, True)
+        for unit in (False, True)
+    ]
+
+
+def pivoted(a: Any) -> Any:
+    """Factors of a matrix whose pivots differ by more than rounding."""
+    n = a.shape[-1]
+    order = jnp.argsort(jnp.sin(7.0 * jnp.arange(n)))
+    return lax.linalg.lu(dominant(a)[order])
+
+
+LINALG: dict[str, Case] = {
+    **{
+        f"cholesky_{n}_{dtype}": case(
+            lambda x: lax.linalg.cholesky(definite(jnp.tanh(x))),
+            (dtype, (n, n)),
+            rounds=4,
+        )
+        for n, dtype in ((1, F), (3, F), (4, D), (11, F), (18, D))
+    },
+    "cholesky_batch": case(
+        lambda x: jnp.linalg.cholesky(definite(jnp.tanh(x))), (F, (2, 3, 3)), rounds=4
+    ),
+    "cholesky_not_definite": case(
+        lambda x: (jnp.linalg.cholesky(x), jnp.linalg.cholesky(-definite(x))),
+        (F, (3, 3)),
+    ),
+    "cholesky_state": case(
+        lambda x: lax.linalg.cholesky(definite(jnp.tanh(x))),
+        (D, (5, 5)),
+        state=True,
+        rounds=8,
+    ),
+    "triangular": case(
+        lambda a, b: triangles(a, b, left_side=True), (F, (5, 5)), (F, (5, 1)), rounds=4
+    ),
+    "triangular_columns": case(
+        lambda a, b: triangles(a, b, left_side=True), (D, (3, 3)), (D, (3, 6)), rounds=4
+    ),
+    "triangular_right": case(triangles, (F, (4, 4)), (F, (3, 4)), rounds=4),
+    "triangular_long": case(
+        lambda a, b: lax.linalg.triangular_solve(dominant(a), b, lower=True),
+        (F, (18, 18)),
+        (F, (18, 18)),
+        rounds=8,
+    ),
+    "triangular_batch": case(
+        lambda a, b: lax.linalg.triangular_solve(dominant(a), b, left_side=True),
+        (F, (2, 3, 3)),
+        (F, (2, 3, 2)),
+        rounds=4,
+    ),
+    "lu": case(lambda a: [pivoted(a), jnp.linalg.slogdet(a)], (F, (5, 5)), rounds=16),
+    "lu_long": case(pivoted, (D, (18, 18)), rounds=16),
+    "lu_wide": case(lambda a: lax.linalg.lu(jnp.tanh(a)), (F, (3, 5)), rounds=16),
+    "lu_tall": case(lambda a: lax.linalg.lu(jnp.tanh(a)), (D, (11, 3)), rounds=16),
+    "lu_singular": case(
+        lambda a: lax.linalg.lu(dominant(a).at[:, 1].set(0)), (F, (4, 4)), rounds=4
+    ),
+    "lu_order": case(
+        lambda p: lax.linalg.lu_pivots_to_permutation(
+            jnp.minimum(jnp.arange(4) + p % 4, 5).astype(I), 6
+        ),
+        (I, (4,)),
+    ),
+    "solve": case(
+        lambda a, b: jnp.linalg.solve(dominant(a), b), (D, (4, 4)), (D, (4,)), rounds=16
+    ),
+    "inverse": case(
+        lambda a: (jnp.linalg.inv(dominant(a)), jnp.linalg.det(dominant(a))),
+        (F, (4, 4)),
+        rounds=16,
+    ),
+}
