@@ -75,7 +75,7 @@ def is_heavy(eqn: Equation) -> bool:
     return kind == "library" or (kind == "matrix" and _is_refused(eqn))
 
 
-def _is_refused(eqn: JaxprEqn) -> bool:
+def _is_refused(eqn: Equation) -> bool:
     """Whether no kernel takes an equation."""
     refuses = record_of(eqn).refuses
     return refuses is not None and refuses(eqn) is not None
