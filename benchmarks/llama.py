@@ -6,6 +6,7 @@ read the bytes.  Ends with a Markdown table for `benchmarks/llama.md`.
 
     python benchmarks/llama.py                       all of it, about five minutes
     python benchmarks/llama.py --quick               8 of 32 layers, two minutes
+    python benchmarks/llama.py --compile-only        how long decode compiles
     python benchmarks/llama.py --model tiny --quick  on any machine, to try the script
 """
 
@@ -17,7 +18,6 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -27,49 +27,37 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import jax
 import jax.numpy as jnp
+from llama_compile import compile_only
 from llama_table import HEAD, Row, table
 
 import onescan
-from examples.llama import products
 from examples.llama.cache import State, empty_state
 from examples.llama.config import CONFIGS, Config
 from examples.llama.generate import Decoding, decode, next_logits, prefill
 from examples.llama.params import Llama, random_params
-from examples.llama.products import Blocks
 from onescan.layers import unstack
 
 
 class Way(NamedTuple):
     """A way to run the layers."""
 
-    unroll: int = 1
+    kernels: bool = False  # of decode
     attention: str | None = None  # of prefill
-    products: products.Way = None  # of decode
-    carried: bool = False  # whether the loop over layers carries the cache
     flags: dict[str, Any] = {}  # noqa: RUF012
-    batch: int = 1 << 30  # the largest it is for
 
 
 # products by cuBLAS, which read a layer's weights in place, if they are not merged
 CUBLAS = {
     "xla_gpu_enable_triton_gemm": False,
     "xla_gpu_enable_dynamic_slice_fusion": True,
+    "xla_gpu_dot_merger_threshold_mb": 0,
 }
-APART = CUBLAS | {"xla_gpu_dot_merger_threshold_mb": 0}
 BARS = {"scanned": Way(), "unrolled": Way()}
-DECODE = {
-    "scanned, kernel, carried": Way(products=Blocks(), carried=True),
-    "scanned, cuBLAS apart, carried": Way(products="apart", carried=True, flags=APART),
-    "scanned, kernel": Way(products=Blocks()),
-    "scanned, cuBLAS apart": Way(products="apart", flags=APART),
-    "scanned, carried": Way(carried=True),
-    "scanned, sums": Way(products="sums", batch=1),
-    "scanned, cuBLAS": Way(flags=CUBLAS),
-}
+DECODE = {"scanned, kernels": Way(kernels=True)}
 PREFILL = {
-    "scanned, cuBLAS apart": Way(flags=APART),
+    "scanned, cuBLAS": Way(flags=CUBLAS),
     "scanned, cuDNN": Way(attention="cudnn"),
-    "scanned, cuDNN, cuBLAS apart": Way(attention="cudnn", flags=APART),
+    "scanned, cuDNN, cuBLAS": Way(attention="cudnn", flags=CUBLAS),
     "unrolled, cuDNN": Way(attention="cudnn"),
 }
 BEGUN = time.perf_counter()
@@ -169,6 +157,9 @@ def main() -> None:
     config = CONFIGS[options.model]
     layers = options.layers or (8 if options.quick else config.layers)
     config = replace(config, layers=min(layers, config.layers), eos=())
+    if options.compile_only:
+        compile_only(config, options)
+        return
     device = jax.devices()[0]
     say(f"JAX {jax.__version__}, {device.device_kind}, {config.layers} layers")
     warm_up()
@@ -176,59 +167,43 @@ def main() -> None:
     jax.block_until_ready(params)
     bench = Bench(options, config, read_rate(device), weight_bytes(params))
     say(f"{bench.weights / 1e9:.1f} GB of weights are read for each token")
-    compare_ways(params, config)
+    compare_kernels(params, config)
     listed = params._replace(decoder=unstack(params.decoder))
     jax.block_until_ready(listed)
     say("the weights once more, as a list of layers")
 
-    decoding = [(decode_work(bench, batch), batch) for batch in options.batches]
     reading = prefill_work(bench)
 
-    def measure(work: Measure, ways: dict[str, Way], batch: int = 1) -> None:
+    def measure(work: Measure, ways: dict[str, Way]) -> None:
         for name, way in ways.items():
-            if batch <= way.batch and name in (options.ways or [name]):
+            if name in (options.ways or [name]):
                 own = listed if name.startswith("unrolled") else params
                 work(own, name, way)
 
-    first = dict(list(DECODE.items())[:2])
-    others = dict(list(DECODE.items())[2:])
     with onescan.engine(options.engine):
-        for work, batch in decoding:
-            measure(work, BARS | first, batch)
-        measure(reading, BARS)
+        for batch in options.batches:
+            measure(decode_work(bench, batch), BARS | DECODE)
+        measure(reading, BARS | PREFILL)
         if not options.no_torch:
             torch_rows(bench, params)
-        for work, batch in decoding:
-            measure(work, others, batch)
-        measure(reading, PREFILL)
     for row in onescan.report().rows:
         say(f"loop {row.name}: {row.engine}, {row.reason or 'taken'}")
     print("\n" + table(bench))
     bench.write()
 
 
-def compare_ways(params: Llama, config: Config) -> None:
-    """The logits of one token, of two layers, by every way to multiply."""
-    config = replace(config, layers=min(2, config.layers))
-    two = jax.tree.map(lambda leaf: leaf[:2], params.decoder)
-    state = begin(config, 1, 16, 8, False).state
-
-    @partial(jax.jit, static_argnames="config")
-    def logits(params: Llama, state: State, config: Config) -> Any:
-        return next_logits(params, state, jnp.array([3]), config)[0]
-
-    own = params._replace(decoder=two)
-    plain = logits(own, state, config)
-    for name, way in DECODE.items():
-        if way.products is None and not way.carried:
-            continue
-        other = replace(config, products=way.products, carried=way.carried)
-        try:
-            found = logits(own, state, other)
-            error = float(jnp.abs(found - plain).max() / jnp.abs(plain).max())
-            say(f"{name}: logits differ by {error:.1e} of the largest")
-        except Exception as error:  # the others can still be measured
-            say(f"{name}: {type(error).__name__}, {first_line(error)}")
+def compare_kernels(params: Llama, config: Config) -> None:
+    """The logits of one token through all layers, by the kernels and without."""
+    state = begin(config, 2, 64, 8, False).state
+    step = jax.jit(next_logits, static_argnums=3)
+    plain, found = (
+        step(params, state, jnp.array([3, 5]), replace(config, kernels=own))[0]
+        for own in (False, True)
+    )
+    error = float(jnp.abs(found - plain).max() / jnp.abs(plain).max())
+    say(f"by kernels, logits differ by {error:.1e} of the largest")
+    if not error < 0.05:
+        raise SystemExit("the kernels are wrong")
 
 
 def warm_up() -> None:
@@ -255,8 +230,8 @@ def decode_work(bench: Bench, batch: int) -> Measure:
             start = begin(config, batch, slots, options.context, is_list)
             return params, jax.block_until_ready(start)
 
-        own = replace(config, products=way.products, carried=way.carried)
-        given = {"steps": options.tokens, "config": own, "unroll": way.unroll}
+        own = replace(config, kernels=way.kernels)
+        given = {"steps": options.tokens, "config": own}
         title = f"decode, batch {batch}"
         return bench.measure(title, name, decode, arguments, given, way.flags)
 
@@ -350,6 +325,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--output", metavar="FILE", help="write the table there")
     parser.add_argument(
         "--hlo", metavar="DIR", help="write the compiled programs there"
+    )
+    parser.add_argument(
+        "--compile-only", action="store_true", help="trace, lower, compile; under 60 s"
     )
     parser.add_argument("--quick", action="store_true", help="8 layers, 16 tokens")
     options = parser.parse_args()

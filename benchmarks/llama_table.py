@@ -13,8 +13,9 @@ Made by `python benchmarks/llama.py --output benchmarks/llama.md`, with random w
 The bytes limit is the time to read all weights and the cache once, at the rate at which
 the same run read a large array. "Temporary" is memory beside weights and cache. "Again"
 is a second compilation, of a program that decodes one token more: XLA then knows the
-fastest kernels of the products and need not try them. The ways to multiply are those of
-`examples/llama/products.py`.
+fastest kernels of the products and need not try them. "Kernels" are those of
+`examples/llama/products.py` and `attending.py`, by which the example decodes on
+NVIDIA GPUs.
 
 """
 

@@ -23,7 +23,6 @@ from examples.llama.config import CONFIGS, CheckpointError, Config
 from examples.llama.explain import explain_llama
 from examples.llama.generate import generate
 from examples.llama.params import Llama, random_params
-from examples.llama.products import Blocks, Way
 from examples.llama.sampling import Sampler
 
 
@@ -37,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         sampler = Sampler(options.temperature, options.top_p)
         params, config, encode, decode = _model(options)
-        config = replace(config, products=_products(options, params))
+        config = replace(config, kernels=options.kernels)
         prompt = encode(options.prompt)
         stream(params, config, prompt, decode, sampler, options)
     except (CheckpointError, ValueError) as error:
@@ -85,15 +84,6 @@ def _rate(times: list[float], prompt: int, chunk: int) -> str:
         return f"{first}; too few tokens for a rate"
     rate = chunk * (len(timed) - 1) / (timed[-1] - timed[0])
     return f"{first}; {rate:.1f} tokens/s"
-
-
-def _products(options: argparse.Namespace, params: Llama) -> Way:
-    """On a GPU a kernel of its own, which reads the weights of 16 bits in place."""
-    chosen = options.products
-    if chosen is None:
-        narrow = params.embedding.dtype.itemsize == 2
-        chosen = "kernel" if narrow and jax.default_backend() == "gpu" else "xla"
-    return Blocks() if chosen == "kernel" else None
 
 
 def _until_end(tokens: list[int], config: Config) -> list[int]:
@@ -155,9 +145,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--chunk", type=_positive, default=8, help="tokens per call")
     parser.add_argument(
-        "--products",
-        choices=["xla", "kernel"],
-        help="who multiplies a few tokens with the weights: the kernel on a GPU",
+        "--kernels",
+        action=argparse.BooleanOptionalAction,
+        help="decode by kernels that read weights in place: on NVIDIA GPUs, 16 bits",
     )
     parser.add_argument(
         "--report", action="store_true", help="what became of the loops"

@@ -14,6 +14,8 @@ import jax.numpy as jnp
 
 from examples.llama.config import Config
 
+SLOTS = 64  # which attention takes at once; a cache has a multiple of them
+
 
 class KVCache(NamedTuple):
     keys: jax.Array  # (layers, B, H, T, K): heads before time, as products want it
@@ -27,6 +29,15 @@ class State(NamedTuple):
     used: jax.Array  # (B, T), whether a slot holds a token
     filled: jax.Array  # (), the slots written so far, the same for all of the batch
     position: jax.Array  # (B,), the position of the next token
+
+
+def slots_for(tokens: int) -> int:
+    """How many slots a cache of so many tokens has.
+
+    >>> slots_for(100)
+    128
+    """
+    return -(-tokens // SLOTS) * SLOTS
 
 
 def empty_state(config: Config, batch: int, slots: int, dtype: Any) -> State:
@@ -46,34 +57,11 @@ def write(state: State, new: Any, token_mask: jax.Array) -> State:
     def put(old: jax.Array, new: jax.Array) -> jax.Array:
         return jax.lax.dynamic_update_slice_in_dim(old, new, state.filled, axis=-2)
 
-    return advance(state, jax.tree.map(put, state.kv, new), token_mask)
-
-
-def advance(state: State, kv: Any, token_mask: jax.Array) -> State:
-    """The state with this cache, in which S new tokens are written."""
     return State(
-        kv,
+        jax.tree.map(put, state.kv, new),
         jax.lax.dynamic_update_slice_in_dim(
             state.used, token_mask, state.filled, axis=1
         ),
         state.filled + token_mask.shape[1],
         state.position + token_mask.sum(axis=1, dtype=jnp.int32),
     )
-
-
-def read_layer(kv: KVCache, layer: jax.Array) -> KVCache:
-    """The cache of one layer."""
-    index = jax.lax.dynamic_index_in_dim
-    return jax.tree.map(lambda stack: index(stack, layer, keepdims=False), kv)
-
-
-def write_layer(
-    kv: KVCache, new: KVCache, layer: jax.Array, filled: jax.Array
-) -> KVCache:
-    """The caches of all layers with new keys and values (B, H, S, K) of one."""
-
-    def put(stack: jax.Array, new: jax.Array) -> jax.Array:
-        start = (layer, 0, 0, filled, 0)
-        return jax.lax.dynamic_update_slice(stack, new[None], start)
-
-    return jax.tree.map(put, kv, new)

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from examples.llama.products import Way
-
 
 class CheckpointError(Exception):
     """A checkpoint that cannot be read: which file or tensor, and why."""
@@ -43,10 +41,8 @@ class Config:
     dropout: float = 0.0  # used where there is a key
     # of `jax.nn.dot_product_attention` ("xla", "cudnn") for whole sequences, or ours
     attention: str | None = None
-    # how a few tokens are multiplied with a layer's weights: see `products.py`
-    products: Way = None
-    # whether the loop over layers carries the cache of a decode step, and writes it
-    carried: bool = False
+    # of a decode step, which read the layers' weights in place; None: where they run
+    kernels: bool | None = None
     bos: int = 1
     eos: tuple[int, ...] = (2,)
 

@@ -11,16 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 import onescan
-from examples.llama.cache import State, advance, empty_state, write
+from examples.llama.cache import State, empty_state, slots_for, write
 from examples.llama.config import Config
-from examples.llama.model import (
-    Context,
-    carrying,
-    causal_context,
-    decoder,
-    logits_of,
-)
-from examples.llama.params import DecoderBlock, Llama
+from examples.llama.model import Context, causal_context, decoder, logits_of
+from examples.llama.params import Llama
 from examples.llama.rotary import angles
 from examples.llama.sampling import Sampler
 
@@ -54,8 +48,7 @@ def prefill(
     )
     state = write(state, new, token_mask)
     logits = logits_of(params, seq[:, -1:], config)[:, 0]
-    key, own_key = jax.random.split(key)
-    token = sampler(logits, own_key)
+    token, key = sampler.draw(logits, key)
     return Decoding(state, token, _ends(token, config), key)
 
 
@@ -77,8 +70,8 @@ def decode(
 
     def step(now: Decoding, _: None) -> tuple[Decoding, jax.Array]:
         logits, state = next_logits(params, now.state, now.token, config, unroll)
-        key, own_key = jax.random.split(now.key)
-        token = jnp.where(now.done, now.token, sampler(logits, own_key))
+        token, key = sampler.draw(logits, now.key)
+        token = jnp.where(now.done, now.token, token)
         return Decoding(state, token, now.done | _ends(token, config), key), token
 
     return onescan.scan(step, start, None, steps)
@@ -92,12 +85,13 @@ def next_logits(
     one = jnp.ones((batch, 1), bool)
     context = Context(*angles(config, state.position[:, None]), one[..., None])
     context = context._replace(old_mask=state.used)
-    seq, blocks = params.embedding[token][:, None], params.decoder
-    if config.carried and isinstance(blocks, DecoderBlock):
-        seq, kv = carrying(blocks, seq, context, state.kv, state.filled, config)
-        return logits_of(params, seq, config)[:, 0], advance(state, kv, one)
     seq, new = decoder(
-        blocks, seq, context, model_config=config, cache=state.kv, unroll=unroll
+        params.decoder,
+        params.embedding[token][:, None],
+        context,
+        model_config=config,
+        cache=state.kv,
+        unroll=unroll,
     )
     return logits_of(params, seq, config)[:, 0], write(state, new, one)
 
@@ -119,7 +113,8 @@ def generate(
     tokens_in, token_mask = pad_left(prompts)
     batch, size = tokens_in.shape
     steps = -(-(tokens - 1) // chunk) * chunk
-    state = empty_state(config, batch, size + steps, params.embedding.dtype)
+    slots = slots_for(size + steps)
+    state = empty_state(config, batch, slots, params.embedding.dtype)
     key = jax.random.key(0) if key is None else key
     options = {"config": config, "sampler": sampler}
     now = prefill(params, tokens_in, token_mask, state, key, **options)

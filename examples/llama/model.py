@@ -6,7 +6,6 @@ of H key-value heads, K width of a head, F hidden, V vocabulary.
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,12 +13,13 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-from examples.llama.cache import KVCache, read_layer, write_layer
+from examples.llama import kernels
+from examples.llama.attending import StackedCache, attend, hidden_slots
+from examples.llama.cache import KVCache
 from examples.llama.config import Config
 from examples.llama.params import Attention, DecoderBlock, Llama
-from examples.llama.products import MOST_TOKENS, Blocks, Stacked, Way, product, taken
+from examples.llama.products import Stacked, product, products, taken
 from examples.llama.rotary import angles, rotate
-from onescan import scan
 from onescan.layers import scan_layers, split_key
 
 
@@ -57,29 +57,39 @@ def attention(
     params: Attention,
     x: jax.Array,
     context: Context,
-    cache: KVCache | None,
+    cache: KVCache | StackedCache | None,
     implementation: str | None = None,
-    way: Way = None,
 ) -> tuple[jax.Array, KVCache]:
     """Grouped-query attention; also gives the keys and values of the new tokens."""
     cos, sin, new_mask, old_mask = context
-    q = rotate(product(x, params.q_proj, way=way), cos, sin)
-    k = rotate(product(x, params.k_proj, way=way), cos, sin)
-    v = product(x, params.v_proj, way=way)
+    q, k, v = products(x, [params.q_proj, params.k_proj, params.v_proj])
+    q, k = rotate(q, cos, sin), rotate(k, cos, sin)
     new = KVCache(k.transpose(0, 2, 1, 3), v.transpose(0, 2, 1, 3))  # (B, H, S, K)
-    if cache is None and implementation is not None:
+    if isinstance(cache, StackedCache):
+        mixed = attend(q, new, cache)
+    elif cache is None and implementation is not None:
         mixed = fused_attention(q, k, v, new_mask, implementation)
-        return product(mixed, params.out_proj, 3, way), new
+    else:
+        mixed = plain_attention(q, new, new_mask, cache, old_mask)
+    return product(mixed, params.out_proj, 3), new
 
+
+def plain_attention(
+    q: jax.Array,
+    new: KVCache,
+    new_mask: jax.Array,
+    cache: KVCache | None,
+    old_mask: jax.Array | None,
+) -> jax.Array:
+    """Queries (B, S, R, H, K) with the new tokens and those of the cache."""
     parts = [(new, new_mask[:, None, None])]
     if cache is not None and old_mask is not None:
         parts.append((cache, old_mask[:, None, None, None]))
-    weights = softmax([scores(q, part.keys, mask, way) for part, mask in parts])
-    mixed = sum(
-        mix(weight.astype(x.dtype), part.values, way)
+    weights = softmax([scores(q, part.keys, mask) for part, mask in parts])
+    return sum(
+        jnp.einsum("bhrst,bhtk->bsrhk", weight.astype(q.dtype), part.values)
         for weight, (part, _) in zip(weights, parts, strict=True)
     )
-    return product(mixed, params.out_proj, 3, way), new
 
 
 def fused_attention(
@@ -97,24 +107,10 @@ def fused_attention(
     return mixed.reshape(heads.shape).swapaxes(2, 3)
 
 
-def scores(q: jax.Array, keys: jax.Array, mask: jax.Array, way: Way) -> jax.Array:
+def scores(q: jax.Array, keys: jax.Array, mask: jax.Array) -> jax.Array:
     """(B, H, R, S, T) in float32; what the mask hides is as low as can be."""
-    if way in (None, "apart"):
-        wide = jnp.einsum(
-            "bsrhk,bhtk->bhrst", q, keys, preferred_element_type=jnp.float32
-        )
-    else:  # sums, which read a layer's keys where they lie
-        heads = q.transpose(0, 3, 2, 1, 4)[..., None, :].astype(jnp.float32)
-        wide = (heads * keys[:, :, None, None]).sum(axis=-1)
+    wide = jnp.einsum("bsrhk,bhtk->bhrst", q, keys, preferred_element_type=jnp.float32)
     return jnp.where(mask, wide * q.shape[-1] ** -0.5, jnp.finfo(jnp.float32).min)
-
-
-def mix(weights: jax.Array, values: jax.Array, way: Way) -> jax.Array:
-    """The values (B, H, T, K) by their weights (B, H, R, S, T): (B, S, R, H, K)."""
-    if way in (None, "apart"):
-        return jnp.einsum("bhrst,bhtk->bsrhk", weights, values)
-    wide = weights.astype(jnp.float32)[..., None] * values[:, :, None, None]
-    return wide.sum(axis=-2).astype(values.dtype).transpose(0, 3, 2, 1, 4)
 
 
 def softmax(parts: list[jax.Array]) -> list[jax.Array]:
@@ -133,28 +129,20 @@ def decoder_block(
     context: Context,
     *,
     key: Any = None,
-    cache: KVCache | None = None,
+    cache: KVCache | StackedCache | None = None,
     model_config: Config,
 ) -> tuple[jax.Array, KVCache]:
     """One layer: the next sequence, and its own new keys and values."""
     attn_key, mlp_key = split_key(key)
     rate, eps = model_config.dropout, model_config.norm_eps
-    way = way_of(model_config, seq)
     x = rms_norm(seq, taken(params.input_norm), eps)
-    fused = model_config.attention
-    x, new = attention(params.attention, x, context, cache, fused, way)
+    x, new = attention(params.attention, x, context, cache, model_config.attention)
     seq = seq + dropout(checkpoint_name(x, "attention"), attn_key, rate)
 
     x = rms_norm(seq, taken(params.post_attn_norm), eps)
-    gate = product(x, params.gate_proj, way=way)
-    x = jax.nn.silu(gate) * product(x, params.up_proj, way=way)
-    x = product(x, params.down_proj, way=way)
+    gate, up = products(x, [params.gate_proj, params.up_proj])
+    x = product(jax.nn.silu(gate) * up, params.down_proj)
     return seq + dropout(checkpoint_name(x, "mlp"), mlp_key, rate), new
-
-
-def way_of(config: Config, seq: jax.Array) -> Way:
-    """How the products of these tokens (B, S, D) are computed."""
-    return config.products if math.prod(seq.shape[:2]) <= MOST_TOKENS else None
 
 
 def decoder(
@@ -179,8 +167,8 @@ def decoder(
         )
 
     if isinstance(params, DecoderBlock):
-        if isinstance(way_of(model_config, seq), Blocks):
-            return in_place(block, params, seq, key=key, cache=cache, **options)
+        if cache is not None and kernels.suit(model_config, seq, cache):
+            return in_place(block, params, seq, context, cache, key=key, **options)
         return scan_layers(block, params, seq, key=key, cache=cache, **options)
     new = []
     for layer, own_cache in zip(params, cache or [None] * len(params), strict=True):
@@ -190,48 +178,29 @@ def decoder(
     return seq, new
 
 
-def in_place(block: Any, params: DecoderBlock, seq: jax.Array, **options: Any) -> Any:
-    """The loop over layers, whose block gets the stacks and the number of its layer."""
-
-    def numbered(layer: jax.Array, seq: jax.Array, *, key: Any, cache: Any) -> Any:
-        stacked = jax.tree.map(lambda stack: Stacked(stack, layer), params)
-        return block(stacked, seq, key=key, cache=cache)
-
-    layers = jnp.arange(params.input_norm.shape[0])
-    return scan_layers(numbered, layers, seq, **options)
-
-
-def carrying(
+def in_place(
+    block: Any,
     params: DecoderBlock,
     seq: jax.Array,
     context: Context,
-    kv: KVCache,
-    filled: jax.Array,
-    config: Config,
-) -> tuple[jax.Array, KVCache]:
-    """The layers as a loop that carries the whole cache, and the cache with new tokens.
+    cache: KVCache,
+    **options: Any,
+) -> Any:
+    """The loop over layers, whose block gets the stacks and the number of its layer."""
+    hidden = hidden_slots(context.old_mask)
 
-    Each layer reads its part of the cache and then writes into it.  XLA updates a
-    carry in place if it can see that the reading comes first; the barrier says so.
-    """
+    def numbered(layer: jax.Array, seq: jax.Array, *, key: Any) -> Any:
+        stacked = jax.tree.map(lambda stack: Stacked(stack, layer), params)
+        own = StackedCache(cache, layer, hidden)
+        return block(stacked, seq, key=key, cache=own)
 
-    def body(carry: tuple[jax.Array, KVCache], layer: jax.Array) -> Any:
-        seq, kv = carry
-        own = jax.tree.map(lambda stack: Stacked(stack, layer), params)
-        cache = read_layer(kv, layer)
-        result = decoder_block(own, seq, context, cache=cache, model_config=config)
-        seq, new = jax.lax.optimization_barrier(result)
-        return (seq, write_layer(kv, new, layer, filled)), None
-
-    return scan(body, (seq, kv), jnp.arange(params.input_norm.shape[0]))[0]
+    return scan_layers(numbered, jnp.arange(len(params.input_norm)), seq, **options)
 
 
 def logits_of(params: Llama, seq: jax.Array, config: Config) -> jax.Array:
     """(B, S, V) in float32."""
     head = params.embedding if params.lm_head is None else params.lm_head
     seq = rms_norm(seq, params.norm, config.norm_eps)
-    if way_of(config, seq) == "apart":  # else XLA makes the head float32 for cuBLAS
-        return jnp.einsum("bsd,vd->bsv", seq, head).astype(jnp.float32)
     return jnp.einsum("bsd,vd->bsv", seq, head, preferred_element_type=jnp.float32)
 
 

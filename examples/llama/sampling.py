@@ -22,6 +22,13 @@ class Sampler:
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p must be in (0, 1], but it is {self.top_p}")
 
+    def draw(self, logits: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Tokens (B,) from logits (B, V), and the key for the next ones."""
+        if self.temperature == 0:  # no key is needed, and none is compiled
+            return self(logits, None), key
+        key, own_key = jax.random.split(key)
+        return self(logits, own_key), key
+
     def __call__(self, logits: jax.Array, key: Any) -> jax.Array:
         """Tokens (B,) from logits (B, V)."""
         if self.temperature == 0:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import jax
@@ -21,7 +20,6 @@ from examples.llama.explain import explain_llama
 from examples.llama.generate import decode, generate, next_logits, pad_left, prefill
 from examples.llama.model import forward
 from examples.llama.params import param_shapes
-from examples.llama.products import Blocks, in_place
 from examples.llama.sampling import Sampler, in_nucleus
 from onescan.layers import unstack
 
@@ -103,40 +101,6 @@ def test_decoding_with_a_list_of_blocks_and_caches(params):
     np.testing.assert_array_equal(*found)
 
 
-@pytest.mark.parametrize("way", [None, "sums", "apart", Blocks(16, 16)])
-def test_every_way_to_decode_gives_the_same(params, way):
-    state = empty_state(SMALL, 2, 8, jnp.float32)
-    mask = jnp.arange(8) < jnp.array([[3], [5]])
-    state = state._replace(
-        kv=jax.tree.map(lambda leaf: leaf + 0.1, state.kv),
-        used=mask,
-        filled=jnp.int32(5),
-        position=mask.sum(axis=1),
-    )
-    with onescan.engine("xla"):
-        (plain, after), (other, there), (last, then) = (
-            next_logits(params, state, jnp.array([3, 9]), config)
-            for config in (
-                SMALL,
-                replace(SMALL, products=way),
-                replace(SMALL, products=way, carried=True),
-            )
-        )
-    assert jnp.abs(plain).max() > 0.1
-    for found in (other, last):
-        np.testing.assert_allclose(plain, found, atol=1e-4)
-    for found in (there, then):
-        jax.tree.map(partial(np.testing.assert_allclose, atol=1e-4), after, found)
-
-
-def test_a_kernel_reads_the_layer_it_is_told():
-    x = jnp.ones((3, 256))
-    stack = jnp.arange(4.0)[:, None, None] * jnp.ones((4, 256, 64))
-    for blocks in (Blocks(), Blocks(64, 32, programs=4)):
-        found = in_place(x, stack, jnp.int32(3), blocks)
-        np.testing.assert_allclose(found, np.full((3, 64), 768.0))
-
-
 def test_causal_and_padding_masks(params):
     tokens = jnp.arange(12).reshape(2, 6)
     mask = jnp.ones((2, 6), bool).at[0, :2].set(False)
@@ -162,11 +126,7 @@ def test_sequences_end_at_their_own_end(params):
         assert set(told[stop:]) <= {end}
 
 
-@pytest.mark.parametrize("carried", [False, True])
-def test_the_decode_loop_does_not_copy_the_cache(carried):
-    if carried and jax.__version_info__ < (0, 11):
-        pytest.skip("the XLA of JAX 0.10 copies a carry that is read and then written")
-    config = replace(SMALL, carried=carried)
+def test_the_decode_loop_does_not_copy_the_cache():
     state = jax.eval_shape(lambda: empty_state(SMALL, 2, 64, jnp.float32))
     made = param_shapes(SMALL)
     start = jax.eval_shape(
@@ -182,7 +142,7 @@ def test_the_decode_loop_does_not_copy_the_cache(carried):
         state,
     )
     with onescan.engine("xla"):
-        lowered = decode.lower(made, start, steps=8, config=config)
+        lowered = decode.lower(made, start, steps=8, config=SMALL)
         text = lowered.compile().as_text()
     shape = ",".join(map(str, state.kv.keys.shape))
     assert f"f32[{shape}]" in text

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import tokenizers
 
 import onescan
-from examples.llama.__main__ import _products, main
-from examples.llama.config import CONFIGS
-from examples.llama.params import param_shapes
-from examples.llama.products import Blocks
+from examples.llama.__main__ import main
 
 ROOT = Path(__file__).parents[2]
 FIXTURES = ROOT / "tests" / "fixtures" / "llama"
@@ -60,23 +54,6 @@ def test_random_weights_in_a_process_of_its_own():
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(r"(\d+ ){10}\n", done.stdout)
     assert re.search(r"loop +steps +engine", done.stderr)
-
-
-@pytest.mark.parametrize(
-    ("chosen", "backend", "dtype", "kernel"),
-    [
-        (None, "cpu", "bfloat16", False),
-        (None, "gpu", "bfloat16", True),
-        (None, "gpu", "float32", False),  # its products are rounded to 19 bits
-        ("xla", "gpu", "bfloat16", False),
-        ("kernel", "cpu", "float32", True),
-    ],
-)
-def test_who_multiplies(chosen, backend, dtype, kernel, monkeypatch):
-    monkeypatch.setattr(jax, "default_backend", lambda: backend)
-    options = argparse.Namespace(products=chosen)
-    found = _products(options, param_shapes(CONFIGS["tiny"], jnp.dtype(dtype)))
-    assert isinstance(found, Blocks) == kernel
 
 
 def test_explain(capsys):
