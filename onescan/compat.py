@@ -26,7 +26,8 @@ from jax._src.interpreters import mlir as _mlir
 from jax._src.lax import lax as _lax
 from jax._src.random import prng as _prng
 from jax.experimental.xla_metadata import set_xla_metadata
-from jax.extend.core.primitives import scan_p
+from jax.extend.core import ClosedJaxpr, Jaxpr, Var
+from jax.extend.core.primitives import scan_p, while_p
 from jax.interpreters import mlir
 from jaxlib.mlir import ir
 
@@ -46,11 +47,13 @@ LEFT = "left"
 
 Rule = Callable[..., Sequence[Any]]
 stock_rule: Rule = _mlir._lowerings[scan_p].rule
+stock_while_rule: Rule = _mlir._lowerings[while_p].rule
 
 
-def register_scan_rule(rule: Rule) -> None:
-    """Hand every scan that JAX lowers, on any platform, to `rule`."""
-    register_seeing(scan_p, rule)
+def register_rules(scan: Rule, while_: Rule) -> None:
+    """Hand every loop that JAX lowers, on any platform, to rules of ours."""
+    register_seeing(scan_p, scan)
+    register_seeing(while_p, while_)
 
 
 def register_seeing(primitive: Any, rule: Rule) -> None:
@@ -131,7 +134,8 @@ def region_of(ctx: Any) -> dict[str, str]:
 def is_kept_from_us(eqn: Any) -> bool:
     """Whether an equation is a loop that was traced in a region of stock JAX's."""
     metadata = getattr(eqn.ctx, "xla_metadata", None) or {}
-    return eqn.primitive is scan_p and metadata.get(SETTING + "engine") == "xla"
+    is_loop = eqn.primitive in (scan_p, while_p)
+    return is_loop and metadata.get(SETTING + "engine") == "xla"
 
 
 def _metadata(ctx: Any) -> dict[str, Any]:
@@ -255,6 +259,30 @@ def loop_of(params: dict[str, Any]) -> Loop:
         name=name,
         source=source,
         differentiated=params["jaxpr"].jaxpr.debug_info.arg_names is None,
+    )
+
+
+def while_loop_of(params: dict[str, Any]) -> Loop:
+    """JAX's parameters of a while equation as a `Loop` of one step that holds it."""
+    cond, body = params["cond_jaxpr"], params["body_jaxpr"]
+    nc, nb = params["cond_nconsts"], params["body_nconsts"]
+    types = [*cond.in_avals[:nc], *body.in_avals]
+    invars, outvars = map(Var, types), map(Var, body.out_avals)
+    effects = {*cond.effects, *body.effects}
+    eqn = _core.new_jaxpr_eqn(list(invars), list(outvars), while_p, params, set())
+    info = body.jaxpr.debug_info._replace(arg_names=None, result_paths=None)
+    whole = Jaxpr([], eqn.invars, eqn.outvars, [eqn], effects, debug_info=info)
+    name, source = _name_and_source(body.jaxpr.debug_info)
+    return Loop(
+        body=ClosedJaxpr(whole, []),
+        num_consts=nc + nb,
+        num_carry=len(body.out_avals),
+        length=1,
+        reverse=False,
+        unroll=1,
+        name=name,
+        source=source,
+        is_while=True,
     )
 
 

@@ -1,9 +1,12 @@
-"""`Loop`: one scan, as every stage behind the hook sees it.
+"""`Loop`: one scan or while loop, as every stage behind the hook sees it.
 
 A loop is JAX's own body jaxpr and how its arguments divide, whatever the JAX
 version calls them.  The body takes ``(*consts, *carry, *x)`` and returns
 ``(*carry, *y)``; the loop takes ``(*consts, *carry, *xs)`` and returns
 ``(*carry, *ys)``.  Passes go from `Loop` to `Loop`.
+
+A while loop is a loop of one step whose body holds it: there is no second way down.
+Where stages ask what a step is, `rounds` has its own body and condition.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from math import prod
 from typing import Any, Protocol
 
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Primitive
+from jax.extend.core import ClosedJaxpr, Jaxpr, Primitive
 
 # JAX types what its variables hold too loosely to be of use: this is what arrays have.
 
@@ -54,6 +57,10 @@ class Equation(Protocol):
     def effects(self) -> Any: ...
 
 
+#: rounds of a while loop, where somebody has to guess
+ROUNDS = 100
+
+
 @dataclass(frozen=True, eq=False)
 class Loop:
     body: ClosedJaxpr
@@ -66,6 +73,7 @@ class Loop:
     source: str  # "file.py:12", where that function is defined
     added_axes: int = 0  # in front of a step's values, by `jax.vmap`, where known
     differentiated: bool = False  # whether JAX made it for a gradient
+    is_while: bool = False  # as many rounds as its condition says, in one step
 
     @property
     def const_avals(self) -> list[Any]:
@@ -82,6 +90,36 @@ class Loop:
     @property
     def y_avals(self) -> list[Any]:
         return self.body.out_avals[self.num_carry :]
+
+    @property
+    def rounds(self) -> tuple[Jaxpr, ...]:
+        """What is done again and again: the body, or that of a while loop."""
+        if not self.is_while:
+            return (self.body.jaxpr,)
+        params = self.whole.params
+        return params["body_jaxpr"].jaxpr, params["cond_jaxpr"].jaxpr
+
+    @property
+    def whole(self) -> Equation:
+        """The equation of a while loop."""
+        return next(e for e in self.body.jaxpr.eqns if e.primitive.name == "while")
+
+    def in_steps(self) -> Loop:
+        """The same loop; of a while loop some rounds, as steps of a scan."""
+        if not self.is_while:
+            return self
+        params = self.whole.params
+        return self.replace(
+            body=params["body_jaxpr"],
+            num_consts=params["body_nconsts"],
+            length=self.about,
+            is_while=False,
+        )
+
+    @property
+    def about(self) -> int:
+        """How often that is done, roughly where nobody knows."""
+        return ROUNDS if self.is_while else self.length
 
     def replace(self, **changes: Any) -> Loop:
         return replace(self, **changes)

@@ -27,18 +27,19 @@ from onescan.checking.rounding import perturbed_runs
 from onescan.errors import CheckError
 from onescan.loop import Loop
 from onescan.lowering.outcome import Native
+from onescan.passes.surround import Lower
 
 SLACK = 64  # times what rounding was seen to do; and as many units in the last place
 
 
 def lower_both(
-    ctx: Any, loop: Loop, native: Native, args: Sequence[Any], params: dict[str, Any]
+    ctx: Any, loop: Loop, native: Native, args: Sequence[Any], by_jax: Lower
 ) -> Sequence[Any]:
     """Lower both engines, and a comparison that raises `CheckError` when it runs."""
     ours = native.lower(ctx.replace(), *args)
     with switches.using(engine="xla"):
         ctx = compat.with_fresh_caches(ctx)
-        stock = compat.stock_rule(ctx.replace(), *args, **params)
+        stock = by_jax(ctx.replace(), *args)
 
         def compared(*values: Any) -> list[Any]:
             inputs, results = values[: len(args)], values[len(args) :]

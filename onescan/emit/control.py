@@ -17,18 +17,15 @@ from llvmlite import ir
 
 from onescan import compat
 from onescan.emit import types as ty
+from onescan.emit.across import any_of
 from onescan.emit.arrays import Array, Index
 from onescan.emit.body import Body
-from onescan.emit.convert import any_lane
 from onescan.emit.emitter import Emitter
 from onescan.loop import Atom, Equation
-from onescan.plan.work import work_of
+from onescan.plan.work import ROUNDS, work_of
 
 #: steps of an inner loop that are written one after the other, if they are short
 MOST = 4
-
-#: rounds of a while loop, where somebody has to guess
-ROUNDS = 10
 
 
 def emit_body(
@@ -159,7 +156,7 @@ def while_(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     if test.shape:
         test = e.materialise(test)
     e.sync()
-    again = _any(e, test)
+    again = any_of(e, test)
     if e.since is not None:
         again = e.b.and_(again, e.goes_on())
     e.b.cbranch(again, inside, done)
@@ -178,23 +175,6 @@ def while_(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     e.b.trips = rounds
     e.begin_at(done)
     return cells
-
-
-def _any(e: Emitter, test: Array) -> ty.Value:
-    """Whether a condition holds anywhere in this tile."""
-    if not test.shape:
-        return test.at(())
-    found = e.entry.alloca(ty.I1)
-    e.b.store(ir.Constant(ty.I1, 0), found)
-
-    def visit(index: tuple[Index, ...]) -> None:
-        here = any_lane(e.b, test.at(index))
-        e.b.store(e.b.or_(e.b.load(found), here), found)
-
-    e.sync()
-    with e.by_itself():
-        e.nest(test.shape, test.lanes, visit)
-    return e.b.load(found)
 
 
 def _where(e: Emitter, var: Atom, test: Array, new: Array, old: Array) -> Array:

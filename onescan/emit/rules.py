@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from onescan.emit import (
+    across,
     control,
     dot,
     elementwise,
@@ -33,6 +34,7 @@ RULES: dict[str, Rule] = {
     **reduce.RULES,
     **dot.RULES,
     **indexing.RULES,
+    **across.RULES,
     **control.RULES,
     **random.RULES,
     **sort.RULES,

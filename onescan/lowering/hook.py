@@ -1,7 +1,7 @@
-"""The door: JAX hands every scan it lowers to `lower_scan`.
+"""The door: JAX hands every scan and while loop it lowers to us.
 
 By then JAX's own transformations have run, so gradients, batches and remat
-arrive as ordinary scans.  A loop is ours when it was called through
+arrive as ordinary loops.  A loop is ours when it was called through
 `onescan.scan` or when `install()` is in force; everything else, and everything
 the engine leaves, goes on to JAX's own rule unchanged.
 """
@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -26,6 +26,7 @@ from onescan.loop import LeaveToXla, Loop
 from onescan.lowering.absorb import absorbed
 from onescan.lowering.llvm import compile_loop
 from onescan.lowering.outcome import Left, Native
+from onescan.passes.surround import Lower
 from onescan.plan.work import equations
 from onescan.reports import kept, rows
 from onescan.targets import absorbs, everywhere
@@ -46,22 +47,38 @@ class Failed(Left):
 def lower_scan(ctx: Any, *args: Any, **params: Any) -> Sequence[Any]:
     """The lowering rule of JAX's scan primitive."""
     with switches.region_of(ctx):
-        return _lower_scan(ctx, *args, **params)
+        mark = compat.mark_of(ctx)
+        if not _is_ours(mark):
+            return compat.stock_rule(ctx, *args, **params)
+        loop = compat.loop_of(params)
+        if mark == compat.LEFT and _is_around_others(loop):
+            return compat.stock_rule(ctx, *args, **params)
+        loop = loop.replace(added_axes=compat.added_axes(mark, params))
+        stock = partial(compat.stock_rule, **params)
+        return _lower(ctx, loop, stock, args, inner=mark == compat.INNER)
 
 
-def _lower_scan(ctx: Any, *args: Any, **params: Any) -> Sequence[Any]:
+def lower_while(ctx: Any, *args: Any, **params: Any) -> Sequence[Any]:
+    """The lowering rule of JAX's while primitive."""
+    stock = partial(compat.stock_while_rule, **params)
+    with switches.region_of(ctx):
+        mark = compat.mark_of(ctx)
+        if mark in (compat.INNER, compat.LEFT) or not _is_ours(mark):
+            return stock(ctx, *args)
+        return _lower(ctx, compat.while_loop_of(params), stock, args, inner=False)
+
+
+def _is_ours(mark: str | None) -> bool:
     settings = switches.current()
-    mark = compat.mark_of(ctx)
-    inner = mark == compat.INNER  # made by a pass: no loop of the user's
-    changes = {"sequential": True} if inner else {}
-    ours = settings.installed or mark
-    if not ours or settings.engine == "xla":
-        return compat.stock_rule(ctx, *args, **params)
+    return bool(settings.installed or mark) and settings.engine != "xla"
 
-    loop = compat.loop_of(params)
-    if mark == compat.LEFT and _is_around_others(loop):
-        return compat.stock_rule(ctx, *args, **params)
-    loop = loop.replace(added_axes=compat.added_axes(mark, params))
+
+def _lower(
+    ctx: Any, loop: Loop, stock: Lower, args: Sequence[Any], inner: bool
+) -> Sequence[Any]:
+    """A loop by us or by JAX's own rule; an `inner` one is no loop of the user's."""
+    settings = switches.current()
+    changes = {"sequential": True} if inner else {}
     start = time.perf_counter()
     results = passed = None
     undo = compat.undo_point(ctx)
@@ -73,7 +90,7 @@ def _lower_scan(ctx: Any, *args: Any, **params: Any) -> Sequence[Any]:
                 lower = lower_both if check else _lower_native
                 outcome.seen.clear()
                 # a copy, because XLA's turn needs a context without traces of ours
-                results = lower(ctx.replace(), loop, outcome, args, params)
+                results = lower(ctx.replace(), loop, outcome, args, stock)
                 outcome = replace(outcome, notes=(*outcome.notes, *outcome.seen))
             elif outcome.lower is not None:
                 passed = outcome.lower(ctx.replace(), *args)
@@ -101,7 +118,7 @@ def _lower_scan(ctx: Any, *args: Any, **params: Any) -> Sequence[Any]:
         _warn(loop, outcome)
     if passed is not None:
         return passed
-    return compat.stock_rule(ctx, *args, **params)
+    return stock(ctx, *args)
 
 
 def _is_around_others(loop: Loop) -> bool:
@@ -166,7 +183,7 @@ def _of_the_same(
 
 
 def _lower_native(
-    ctx: Any, loop: Loop, native: Native, args: Sequence[Any], params: dict[str, Any]
+    ctx: Any, loop: Loop, native: Native, args: Sequence[Any], stock: Lower
 ) -> Sequence[Any]:
     return native.lower(ctx, *args)
 
@@ -181,5 +198,5 @@ def _warn(loop: Loop, outcome: Failed) -> None:
 
 
 def register() -> None:
-    """Put the rule in place; called once, when onescan is imported."""
-    compat.register_scan_rule(lower_scan)
+    """Put the rules in place; called once, when onescan is imported."""
+    compat.register_rules(lower_scan, lower_while)

@@ -24,7 +24,7 @@ from onescan.emit.support import require_supported
 from onescan.loop import LeaveToXla, Loop
 from onescan.lowering.outcome import Left, Native, Seen
 from onescan.lowering.views import views
-from onescan.passes import XLA_PASSES
+from onescan.passes import WHILE_PASSES, XLA_PASSES
 from onescan.passes.inline import inline
 from onescan.passes.surround import Lower, Passed, stock
 from onescan.plan.plan import Plan
@@ -83,6 +83,8 @@ def decide(loop: Loop, target: Target, settings: Settings) -> Decision:
         loop = inline(loop, target.platform)
     except LeaveToXla as reason:
         return Decision(loop, reason=str(reason))
+    if loop.is_while:
+        return _decide_while(loop, target, settings)
     parallel = () if settings.sequential else target.parallel_passes
     passed = Passed.of(loop, (*target.passes, *parallel), settings.memory)
     try:
@@ -101,11 +103,24 @@ def decide(loop: Loop, target: Target, settings: Settings) -> Decision:
         )
 
 
+def _decide_while(loop: Loop, target: Target, settings: Settings) -> Decision:
+    """The same of a while loop, which no pass takes apart."""
+    try:
+        require_supported(loop)
+        passed = Passed.of(loop, WHILE_PASSES, settings.memory)
+        kernels = tuple(planned(core, target, settings) for core in passed.cores)
+        choice = kernels[0].choice if kernels else None
+        return Decision(loop, passed, kernels, choice=choice)
+    except LeaveToXla as reason:
+        choice = reason.choice if isinstance(reason, Slower) else None
+        return Decision(loop, reason=str(reason), choice=choice)
+
+
 def planned(loop: Loop, target: Target, settings: Settings) -> Compiled:
     """A loop as a kernel: planned, emitted, verified, and worth it."""
     forced = settings.engine == "native"
     require_supported(loop)
-    if loop.length == 1 and not forced:
+    if loop.length == 1 and not loop.is_while and not forced:
         raise LeaveToXla("a loop of one step needs no loop")
     plan = target.plan(loop)
     if not forced:

@@ -13,9 +13,11 @@ from onescan.passes.ahead import ahead
 from onescan.passes.derive import derive
 from onescan.passes.hoist import hoist
 from onescan.passes.in_place import in_place
+from onescan.passes.lanewise import lanewise
 from onescan.passes.linear import linear
 from onescan.passes.simplify import simplify
 from onescan.passes.sink import sink
+from onescan.passes.whiles import unchanged
 
 _out = (
     partial(ahead, draws="all"),
@@ -32,3 +34,5 @@ WIDE_PASSES = (simplify, accumulate, in_place, *_out)
 XLA_PASSES = (simplify, partial(accumulate, reductions=True), *_out)
 #: afterwards, on wide devices, unless the order of steps matters
 PARALLEL_PASSES = (linear, simplify)
+#: for a while loop
+WHILE_PASSES = (unchanged, lanewise)

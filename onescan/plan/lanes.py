@@ -15,6 +15,7 @@ from collections import defaultdict
 from typing import Any
 
 from onescan.loop import Loop
+from onescan.plan.across import strike_told_apart
 from onescan.primitives import named
 from onescan.primitives.axes import Axes, Node
 
@@ -32,6 +33,7 @@ def lane_axes(loop: Loop) -> list[dict[Any, tuple[int, ...]]]:
     carry_in = jaxpr.invars[loop.num_consts : loop.num_consts + loop.num_carry]
     for before, after in zip(carry_in, jaxpr.outvars[: loop.num_carry], strict=True):
         axes.join_all(before, after)
+    strike_told_apart(axes, jaxpr)
     found: dict[Node, dict[Any, list[int]]] = defaultdict(lambda: defaultdict(list))
     for var, dim in list(axes.parent):
         root = axes.find((var, dim))

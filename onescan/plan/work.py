@@ -9,8 +9,11 @@ from typing import Any
 from jax.extend.core import Jaxpr
 
 from onescan import compat
-from onescan.loop import Equation
+from onescan.loop import Equation, Loop
 from onescan.primitives import record_of
+
+#: rounds of a while loop inside a body, where somebody has to guess
+ROUNDS = 10
 
 
 @dataclass(frozen=True)
@@ -27,8 +30,13 @@ class Work:
         return self.elements * self.each * self.times
 
 
+def step_of(loop: Loop) -> list[Work]:
+    """What each equation does in one step of a scan, one round of a while loop."""
+    return [work for jaxpr in loop.rounds for work in work_of(jaxpr)]
+
+
 def work_of(jaxpr: Jaxpr, times: int = 1) -> Iterator[Work]:
-    """What each equation does; a while loop is counted as ten rounds."""
+    """What each equation does; a while loop inside is counted as some rounds."""
     for eqn in jaxpr.eqns:
         yield from work_in(eqn, times)
 
@@ -40,8 +48,8 @@ def work_in(eqn: Equation, times: int = 1) -> Iterator[Work]:
         inner = compat.loop_of(eqn.params)
         yield from work_of(inner.body.jaxpr, times * inner.length)
     elif name == "while":
-        yield from work_of(eqn.params["body_jaxpr"].jaxpr, times * 10)
-        yield from work_of(eqn.params["cond_jaxpr"].jaxpr, times * 10)
+        yield from work_of(eqn.params["body_jaxpr"].jaxpr, times * ROUNDS)
+        yield from work_of(eqn.params["cond_jaxpr"].jaxpr, times * ROUNDS)
     elif name == "cond":
         for branch in eqn.params["branches"]:
             yield from work_of(branch.jaxpr, times)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from onescan.loop import Equation
 from onescan.primitives import (
+    across,
     control,
     elementwise,
     indexing,
@@ -18,7 +19,16 @@ from onescan.primitives import (
 )
 from onescan.primitives.record import Kind, Primitive
 
-FAMILIES = (elementwise, views, indexing, reductions, products, linalg, control)
+FAMILIES = (
+    elementwise,
+    views,
+    indexing,
+    reductions,
+    products,
+    linalg,
+    across,
+    control,
+)
 PRIMITIVES: dict[str, Primitive] = {
     record.name: record for family in FAMILIES for record in family.RECORDS
 }

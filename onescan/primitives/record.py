@@ -21,6 +21,7 @@ Kind = Literal[
     "joined",  # several operands beside each other
     "reduction",
     "cumulative",
+    "across",  # a question to all lanes that run together
     "product",
     "sort",
     "gather",

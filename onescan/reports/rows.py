@@ -153,7 +153,7 @@ def row_of(loop: Loop, outcome: Native | Left) -> Row:
     return Row(
         source=loop.source,
         name=loop.name,
-        length=_plain(loop.length),
+        length="while" if loop.is_while else _plain(loop.length),
         carry_bytes=_bytes(loop.carry_avals),
         xs_bytes=_bytes(loop.x_avals, loop.length),
         ys_bytes=_bytes(loop.y_avals, loop.length),

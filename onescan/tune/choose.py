@@ -77,8 +77,9 @@ def choose(
 def _is_worth_it(loop: Loop, predicted: Speed) -> bool:
     """Whether a loop runs long, on work that does not depend on its values."""
     slower = max(predicted.native or 0.0, predicted.xla or 0.0)
-    long = slower * loop.length >= WORTH
-    whiles = any(eqn.primitive.name == "while" for eqn in equations(loop.body.jaxpr))
+    long = slower * loop.about >= WORTH
+    inside = (eqn for jaxpr in loop.rounds for eqn in equations(jaxpr))
+    whiles = any(eqn.primitive.name == "while" for eqn in inside)
     return long and not whiles and jax.process_count() == 1
 
 

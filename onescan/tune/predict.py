@@ -1,4 +1,4 @@
-"""predict: seconds of one step, by a kernel of ours and by XLA.
+"""predict: seconds of one step (a round of a while loop), by our kernel and by XLA.
 
 Ours follow from the instructions of the kernel, counted as they were emitted.  XLA's
 follow from the operations of the body and how many equations it has.
@@ -13,7 +13,7 @@ from typing import Any
 
 from onescan.loop import Loop, nbytes
 from onescan.plan.profile import Instruction, Profile
-from onescan.plan.work import Work, work_of
+from onescan.plan.work import ROUNDS, Work, step_of
 from onescan.primitives import record_of
 from onescan.tune.costs import Costs
 from onescan.tune.speed import Speed
@@ -35,7 +35,8 @@ def _native(loop: Loop, profile: Profile, cores: int, costs: Costs) -> float:
     helpers = min(cores, profile.tiles) if profile.threads else 1
     rounds = -(-profile.tiles // helpers)
     streams = nbytes(loop.x_avals + loop.y_avals) * costs.streamed_byte
-    return 1e-9 * (one * rounds * costs.waiting / max(loop.length, 1) + streams)
+    steps = ROUNDS if loop.is_while else max(loop.length, 1)
+    return 1e-9 * (one * rounds * costs.waiting / steps + streams)
 
 
 @lru_cache(maxsize=4096)
@@ -64,7 +65,7 @@ def _cost(what: Instruction, costs: Costs) -> float:
 def by_xla(loop: Loop, cores: int, costs: Costs) -> float:
     """Seconds of one step of a loop that XLA runs."""
     operations = equations = products = matrices = 0.0
-    for work in work_of(loop.body.jaxpr):
+    for work in step_of(loop):
         if _is_large_product(work, costs):
             products += work.operations
         elif record_of(work.eqn).kind == "matrix":

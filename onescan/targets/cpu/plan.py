@@ -19,7 +19,7 @@ from onescan.plan.lanes import lane_axes
 from onescan.plan.layout import assign, finished, power_below
 from onescan.plan.merged import Merged, merged, share, without_repeats
 from onescan.plan.plan import INTERLEAVED, Lane, Plan, minor_dimension
-from onescan.plan.work import Work, operand_of, work_of
+from onescan.plan.work import Work, operand_of, step_of
 from onescan.primitives import record_of
 from onescan.targets.cpu.machine import Machine
 from onescan.targets.cpu.products.steps import is_tiled
@@ -60,10 +60,10 @@ ROWS = 8
 def choose(loop: Loop, machine: Machine) -> Plan:
     """Lay a loop over the machine."""
     axes = merged(lane_axes(loop), loop)
-    works = list(work_of(loop.body.jaxpr))
+    works = step_of(loop)
     native = machine.vector_bytes // 4
     alone, _ = _cheapest(loop, works, axes, native, helpers=1)
-    work = alone * loop.length
+    work = alone * loop.about
     streams = nbytes(loop.x_avals + loop.y_avals, loop.length) / native
     threads = work > WORTH_THREADS or work + streams > WORTH_STREAMS
     helpers = machine.cores if threads else 1

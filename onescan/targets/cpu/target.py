@@ -16,7 +16,7 @@ from onescan.plan.layout import buffer_layouts
 from onescan.plan.patience import tiles_between
 from onescan.plan.plan import Plan
 from onescan.plan.verify import verify
-from onescan.plan.work import work_of
+from onescan.plan.work import step_of
 from onescan.primitives import record_of
 from onescan.runtime import compiler
 from onescan.switches import Settings
@@ -103,7 +103,7 @@ class Cpu(Target):
         """XLA's library catches up with our products where they are large."""
         large = [
             work.operations
-            for work in work_of(plan.loop.body.jaxpr)
+            for work in step_of(plan.loop)
             if record_of(work.eqn).kind == "product"
             and work.operations >= LARGE_PRODUCT
             and not tiled(plan, work.eqn)
@@ -136,11 +136,11 @@ class Cpu(Target):
 
     def _trial(self, plan: Plan, kernel: Kernel, expected: Speed) -> Speed:
         """Both engines on some steps of a loop."""
-        loop = plan.loop
+        loop = plan.loop.in_steps()
         steps = min(loop.length, int(TRIAL_SECONDS / (expected.native or 1e-9)) + 1)
         each = nbytes(loop.x_avals + loop.y_avals)
         short = loop.replace(length=max(2, min(steps, TRIAL_BYTES // max(each, 1))))
-        if short.length != loop.length:
+        if short.length != plan.loop.length:
             plan = self.plan(short)
             plan, kernel = self.verified(plan, self.build(plan))
         ours = bound(short, self.lower(plan, kernel))

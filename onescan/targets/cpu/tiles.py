@@ -20,7 +20,7 @@ from jax.extend.core import Var
 from onescan.loop import Atom, Loop
 from onescan.plan.batch_major import may_be_batch_major
 from onescan.plan.layout import power_below
-from onescan.plan.work import work_of
+from onescan.plan.work import step_of
 
 #: numbers that the lanes of a vector may hold at once, in SIMD registers: more than
 #: the processor has, because a few spills cost less than waiting for latencies
@@ -81,7 +81,7 @@ def tile_shape(
     most = max(1, REGISTERS // max(live, 1))
     carry = carry_bytes(loop, size, laned) / others
     if not (shared or _streams(loop, laned)):
-        work = sum(w.operations for w in work_of(loop.body.jaxpr)) / size
+        work = sum(w.operations for w in step_of(loop)) / size
         vectors = MOST_VECTORS if work <= LITTLE else ENOUGH_VECTORS
         multiple = power_below(min(vectors, most, max(1, size // (native * threads))))
         width = native * multiple
@@ -152,7 +152,7 @@ def _streams(loop: Loop, laned: Any) -> bool:
 
 def pressure(loop: Loop, size: int, laned: Any) -> int:
     """The most numbers one lane holds at any point of the body."""
-    jaxpr = loop.body.jaxpr
+    jaxpr, *_ = loop.rounds
     last: dict[Var, int] = {}
     for k, eqn in enumerate(jaxpr.eqns):
         last.update((v, k) for v in eqn.invars if isinstance(v, Var))

@@ -196,5 +196,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "threefry2x32": lambda e, *xs: threefry(*np.broadcast_arrays(*xs)),
     "transpose": lambda e, x: x.transpose(e.permutation),
     "unstack": lambda e, x: list(np.moveaxis(x, e.axis, 0)),
+    "unvmap_all": lambda e, x: np.all(x),
+    "unvmap_any": lambda e, x: np.any(x),
     "while": _while,
 }

@@ -19,7 +19,7 @@ from onescan.plan.lanes import lane_axes
 from onescan.plan.layout import assign, finished, power_below
 from onescan.plan.merged import Merged, merged, without_repeats
 from onescan.plan.plan import Grid, Lane, Plan
-from onescan.plan.work import Work, equations, work_of
+from onescan.plan.work import Work, equations, step_of
 from onescan.primitives import record_of
 from onescan.targets.nvidia.machine import Chip
 from onescan.targets.nvidia.shares import unit_of
@@ -57,7 +57,7 @@ def choose(loop: Loop, chip: Chip, rows: int = ROWS, alone: bool = True) -> Plan
 
     A thread has a lane for itself where a step is short, unless not even `alone`.
     """
-    works = list(work_of(loop.body.jaxpr))
+    works = step_of(loop)
     axes = without_repeats(works, [], merged(lane_axes(loop), loop), REPEATED)
     # the axis that lies innermost in most values is the one neighbours differ in
     axes = sorted(axes, key=lambda axis: _innermost(axis, loop))
