@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import linecache
 import re
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -46,8 +47,32 @@ SETTING = "onescan_"  # and the name of the setting: of a region in a traced fun
 LEFT = "left"
 
 Rule = Callable[..., Sequence[Any]]
-stock_rule: Rule = _mlir._lowerings[scan_p].rule
+_scan_rule: Rule = _mlir._lowerings[scan_p].rule
 stock_while_rule: Rule = _mlir._lowerings[while_p].rule
+
+
+class _Scans(threading.local):
+    """Whether JAX is making a while loop of a scan, in this thread."""
+
+    are_lowered = False
+
+
+_scans = _Scans()
+
+
+def stock_rule(ctx: Any, *args: Any, **params: Any) -> Sequence[Any]:
+    """JAX's own rule for a scan, which makes a while loop of it."""
+    before, _scans.are_lowered = _scans.are_lowered, True
+    try:
+        return _scan_rule(ctx, *args, **params)
+    finally:
+        _scans.are_lowered = before
+
+
+def is_of_a_scan() -> bool:
+    """Whether the while loop being lowered is a scan's: the first one that comes."""
+    found, _scans.are_lowered = _scans.are_lowered, False
+    return found
 
 
 def register_rules(scan: Rule, while_: Rule) -> None:
@@ -267,11 +292,11 @@ def while_loop_of(params: dict[str, Any]) -> Loop:
     cond, body = params["cond_jaxpr"], params["body_jaxpr"]
     nc, nb = params["cond_nconsts"], params["body_nconsts"]
     types = [*cond.in_avals[:nc], *body.in_avals]
-    invars, outvars = map(Var, types), map(Var, body.out_avals)
+    invars, outvars = list(map(Var, types)), list(map(Var, body.out_avals))
     effects = {*cond.effects, *body.effects}
-    eqn = _core.new_jaxpr_eqn(list(invars), list(outvars), while_p, params, set())
+    eqn = _core.new_jaxpr_eqn(invars, outvars, while_p, params, set())
     info = body.jaxpr.debug_info._replace(arg_names=None, result_paths=None)
-    whole = Jaxpr([], eqn.invars, eqn.outvars, [eqn], effects, debug_info=info)
+    whole = Jaxpr([], invars, outvars, [eqn], effects, debug_info=info)
     name, source = _name_and_source(body.jaxpr.debug_info)
     return Loop(
         body=ClosedJaxpr(whole, []),

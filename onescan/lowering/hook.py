@@ -61,6 +61,8 @@ def lower_scan(ctx: Any, *args: Any, **params: Any) -> Sequence[Any]:
 def lower_while(ctx: Any, *args: Any, **params: Any) -> Sequence[Any]:
     """The lowering rule of JAX's while primitive."""
     stock = partial(compat.stock_while_rule, **params)
+    if compat.is_of_a_scan():
+        return stock(ctx, *args)
     with switches.region_of(ctx):
         mark = compat.mark_of(ctx)
         if mark in (compat.INNER, compat.LEFT) or not _is_ours(mark):

@@ -82,8 +82,9 @@ def lanewise(loop: Loop) -> Split | None:
 
 def _batch(parts: While) -> tuple[int, ...] | None:
     """The shape of the batch that the condition asks, if it asks one."""
-    shapes = {eqn.invars[0].aval.shape for eqn in parts.cond.eqns if _asks(eqn)}
-    (test,) = parts.cond.outvars
+    asked: list[Any] = [eqn.invars[0] for eqn in parts.cond.eqns if _asks(eqn)]
+    shapes = {v.aval.shape for v in asked}
+    test: Any = parts.cond.outvars[0]
     return shapes.pop() if len(shapes) == 1 and not test.aval.shape else None
 
 
@@ -115,14 +116,15 @@ def _evaluated(parts: While, flag: int) -> list[Idle]:
     known[parts.carry[flag]] = OFF
 
     def read(atom: Any) -> Idle:
-        if not isinstance(atom, Literal):
+        if isinstance(atom, Var):
             return known.get(atom)
         is_false = atom.aval.dtype == np.bool_ and not np.any(atom.val)
         return OFF if is_false else None
 
+    out: Any
     for eqn in parts.body.eqns:
         name, values = eqn.primitive.name, [read(v) for v in eqn.invars]
-        (out, *_) = eqn.outvars
+        out, *_ = eqn.outvars
         if name == "and" and out.aval.dtype == np.bool_ and OFF in values:
             known[out] = OFF
         elif name == "select_n" and values[0] == OFF:

@@ -40,7 +40,8 @@ def _along(axes: Axes, var: Any) -> Asked:
     """The axes that a value lies along."""
     if not isinstance(var, Var):
         return NOBODY
-    return frozenset(axes.find((var, i)) for i in range(len(var.aval.shape)))
+    rank = len(getattr(var.aval, "shape", ()))
+    return frozenset(axes.find((var, i)) for i in range(rank))
 
 
 def _results(axes: Axes, jaxpr: Any, given: Sequence[Asked]) -> list[Asked]:
