@@ -1,8 +1,9 @@
-"""Products beside a loop: by XLA, by our vectors, and by x86's matrix unit.
+"""Products beside a loop and in its steps: by XLA, our vectors, x86's matrix unit.
 
-All compute the same float32 product, in turns in this one process.  The table has the
-thousand million multiply-adds a second of each, and how far its results are from exact
-ones, in parts of 2**-24 of the sum of all absolute values.
+All compute the same float32 product, in turns in this one process.  The first table has
+the thousand million multiply-adds a second of each, and how far its results are from
+exact ones, in parts of 2**-24 of the sum of all absolute values; the second one those
+of recurrent loops, whose steps wait for each other.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 from timing import in_turns
 
+import onescan
 from onescan.passes.products import product
 from onescan.targets.cpu import machine
 
@@ -31,6 +33,9 @@ SHAPES = [
     (6400, 1024, 256, False),
     (256, 1024, 6400, True),
 ]
+#: of loops `h = tanh(h @ w + x)`: batch, and size of h
+STEPS = [(16, 128), (64, 128), (64, 256), (256, 256), (64, 512)]
+LENGTH = 50
 HOW = {"precision": None, "preferred_element_type": None}
 
 
@@ -78,6 +83,38 @@ def measured(shape: tuple[int, int, int, bool], seconds: float) -> list[str]:
     return [f"{how}, {rows} by {columns}, sums of {depth}", *cells]
 
 
+def measured_steps(batch: int, size: int, seconds: float) -> list[str]:
+    """A row of the second table."""
+    host = machine.host()
+    vectors = replace(host, features=host.features - {"amx"})
+    ways = {"XLA": ("xla", host), "vectors": ("native", vectors)}
+    if "amx" in host.features:
+        ways["matrix unit"] = ("native", host)
+    normal = np.random.default_rng(0).standard_normal
+    args = [
+        jnp.asarray(normal(shape), jnp.float32) * size**-0.5
+        for shape in ((size, size), (batch, size), (LENGTH, batch, size))
+    ]
+
+    def loop(w: Any, h: Any, xs: Any) -> Any:
+        step = lambda h, x: (jnp.tanh(h @ w + x), None)
+        return onescan.scan(step, h, xs)[0]
+
+    runs = {}
+    for name, (engine, meant) in ways.items():
+        host = patch.object(machine, "host", lambda meant=meant: meant)
+        with host, onescan.engine(engine):
+            call = jax.jit(lambda *args: loop(*args)).lower(*args).compile()
+        runs[name] = lambda call=call: call(*args).block_until_ready()
+    times = in_turns(runs, seconds)
+    work = LENGTH * batch * size**2 / 1e9
+    cells = [
+        f"{work / times[name].seconds:.0f}" if name in times else "none here"
+        for name in ("XLA", "vectors", "matrix unit")
+    ]
+    return [f"{batch} by {size} by {size}", *cells]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("--seconds", type=float, default=1, help="for each (1)")
@@ -86,6 +123,11 @@ def main() -> None:
     table.caption = "thousand million multiply-adds a second (largest error)"
     for shape in SHAPES:
         table.add_row(*measured(shape, options.seconds))
+    Console().print(table)
+    table = Table("product in each step", "XLA", "vectors", "matrix unit")
+    table.caption = "thousand million multiply-adds a second"
+    for batch, size in STEPS:
+        table.add_row(*measured_steps(batch, size, options.seconds))
     Console().print(table)
 
 
