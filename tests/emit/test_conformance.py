@@ -43,6 +43,8 @@ def test_differences_are_found() -> None:
     assert other.small == 1
     near = compared("near", "float32", (x,), x[:1], y[:1])
     assert (near.different, near.ulps) == (0, 2)
+    wide = np.array([1.0, -3.0]), np.array([1 + 2**-51, -3 - 2**-50])
+    assert compared("wide", "float64", wide[:1], *wide).ulps == 2
 
 
 def test_all_numbers_of_small_types() -> None:

@@ -40,9 +40,10 @@ def ordered(x: np.ndarray) -> np.ndarray:
 
 
 def distance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Units in the last place between floats, as float64."""
-    x, y = (ordered(v).astype(np.float64) for v in (a, b))
-    return np.abs(x - y)
+    """Units in the last place between floats; as float64, exact up to 2**53."""
+    x, y = (ordered(v).astype(np.int64) for v in (a, b))
+    larger, smaller = (f(x, y).view(np.uint64) for f in (np.maximum, np.minimum))
+    return (larger - smaller).astype(np.float64)
 
 
 def compared(
@@ -73,8 +74,10 @@ def compared(
             small |= below & ((a != 0) | (b != 0)) & ~same
     off = wrong | (apart > 0)
     usual = np.where(small, 0, apart)
-    ulps = int(np.where(wrong, 0, usual).max(initial=0))
-    at = np.argsort(-np.where(wrong & ~small, np.inf, usual), kind="stable")[:JUDGED]
+    plain = np.where(wrong, 0, usual)
+    at = np.argsort(-plain, kind="stable")[:JUDGED]
+    at = at[plain[at] > 0]
+    ulps = int(plain.max(initial=0))
     return Found(
         name,
         dtype,
