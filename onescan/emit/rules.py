@@ -20,6 +20,7 @@ from onescan.emit import (
     reduce,
     sort,
     structural,
+    top_k,
 )
 from onescan.emit.arrays import Array
 from onescan.emit.emitter import Emitter
@@ -38,5 +39,6 @@ RULES: dict[str, Rule] = {
     **control.RULES,
     **random.RULES,
     **sort.RULES,
+    **top_k.RULES,
     **linalg.RULES,
 }

@@ -1,8 +1,8 @@
-"""sort along a small axis: a merge network of compare-and-exchange steps.
+"""sort: a network of compare-and-exchange steps.
 
 The same exchanges happen whatever the values are, so all lanes sort at once.  A short
 network is written out, in registers; a longer one is a table of the places that are
-exchanged, and a loop over it.
+exchanged, and a loop over it; and beyond that it is bitonic, by loops alone.
 Batcher's odd-even merge network is not stable by itself; a position is carried
 along and breaks ties, which makes it so.  NaN sorts last, and -0 with 0.
 """
@@ -10,18 +10,23 @@ along and breaks ties, which makes it so.  NaN sorts last, and -0 with 0.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from onescan.emit import elementwise as el
 from onescan.emit import types as ty
-from onescan.emit.arrays import Array, Index, Vec
+from onescan.emit.arrays import Array, Index, Vec, as_value
+from onescan.emit.bitonic import Bitonic, Column
 from onescan.emit.emitter import Emitter
+from onescan.emit.reduce import highest
 from onescan.loop import Equation
 
 #: rough operations of one exchange of one operand
 EXCHANGE = 5
+#: elements up to which a network is written down
+LONGEST = 64
 
 
 def exchanges(n: int) -> Iterator[tuple[int, int]]:
@@ -40,6 +45,8 @@ def exchanges(n: int) -> Iterator[tuple[int, int]]:
 
 def sort(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     axis, num_keys = eqn.params["dimension"], eqn.params["num_keys"]
+    if operands[0].shape[axis] > LONGEST and 0 not in operands[0].shape:
+        return _by_loops(e, eqn, operands)
     targets = [e.fresh(out) for out in eqn.outvars]
     first = targets[0]
     if 0 in first.shape:
@@ -123,10 +130,58 @@ def _by_table(
     e.nest(others, lanes, visit, _vector(e, first, axis), e.unrolled_operations)
 
 
+def _by_loops(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+    axis, num_keys = eqn.params["dimension"], eqn.params["num_keys"]
+    shape, lanes = operands[0].shape, e.plan.local_lanes(eqn.outvars[0])
+    n = shape[axis]
+
+    def pulled(x: Array) -> Any:
+        return lambda place: x.at((*place[:axis], place[-1], *place[axis:-1]))
+
+    columns = [Column(x.dtype, pulled(x), last_of(x.dtype)) for x in operands]
+    alike = len(operands) == 1 and not ty.is_float(operands[0].dtype)
+    if not alike:  # equal ones stay in order
+        columns.append(positions(e, n))
+    before = lambda x, y: _before(e.b, operands[:num_keys], x, y, not alike)
+    batch, others = ((*v[:axis], *v[axis + 1 :]) for v in (shape, lanes))
+    rows = Bitonic(e, batch, others, n, columns, before).rows
+    return [
+        e.stored(replace(row, strides=_moved(row.strides, axis)), shape, lanes)
+        for row in rows[: len(operands)]
+    ]
+
+
+def _moved(strides: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    *others, last = strides
+    return (*others[:axis], last, *others[axis:])
+
+
+def positions(e: Emitter, n: int) -> Column:
+    """Where each element stood."""
+
+    def at(place: tuple[Index, ...]) -> ty.Value:
+        return e.b.trunc(as_value(e.b, place[-1]), ty.I32)
+
+    return Column(np.dtype(np.int32), at, np.int32(n))
+
+
+def last_of(dtype: Any) -> Any:
+    """A value of a type that sorts after all others, or with the last of them."""
+    if ty.is_bool(dtype):
+        return True
+    return float("nan") if ty.is_float(dtype) else highest(dtype)
+
+
 def _before(
-    b: ty.Builder, keys: list[Array], x: list[ty.Value], y: list[ty.Value]
+    b: ty.Builder,
+    keys: list[Array],
+    x: list[ty.Value],
+    y: list[ty.Value],
+    stable: bool = True,
 ) -> ty.Value:
     """Whether row x comes before row y: by the keys, then by position."""
+    if not stable:
+        return el.compare(b, keys[0].dtype, "<", x[0], y[0])
     result = b.icmp_signed("<", x[-1], y[-1])
     for i in reversed(range(len(keys))):
         less, equal = _order(b, keys[i].dtype, x[i], y[i])

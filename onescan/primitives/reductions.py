@@ -40,13 +40,38 @@ def _comparisons(eqn: Equation) -> tuple[int, float]:
     return results(eqn), 2.0 * max(n, 2).bit_length() ** 2
 
 
-#: elements that a kernel sorts: it compares them all in a network
-LONGEST = 64
+def _top(eqn: Equation, axes: Axes) -> None:
+    (x,) = eqn.invars
+    axis = eqn.params["axis"] % len(x.aval.shape)
+    axes.strike(x, axis)
+    for out in eqn.outvars:
+        for i in range(len(out.aval.shape)):
+            if i != axis:
+                axes.join(x, i, out, i)
+        axes.strike(out, axis)
 
 
-def _too_long(eqn: Equation) -> str | None:
-    n = eqn.invars[0].aval.shape[eqn.params["dimension"]]
-    return f"is over {n} elements" if n > LONGEST else None
+def _selections(eqn: Equation) -> tuple[int, float]:
+    """A look at every element for each that is found, or a sort of all."""
+    (x,) = eqn.invars
+    n, k = prod(x.aval.shape), eqn.params["k"]
+    each = x.aval.shape[eqn.params["axis"]]
+    return n, 8.0 * min(k, max(each, 2).bit_length() ** 2)
+
+
+#: numbers of the largest ones that are kept in a list, rather than found by sorting
+#: all, and elements up to which sorting is no slower than what XLA does
+FEW, SORTED = 16, 512
+
+
+def _too_many(eqn: Equation) -> str | None:
+    aval, k = eqn.invars[0].aval, eqn.params["k"]
+    if aval.dtype.kind == "b":
+        return "works on bool"
+    n = aval.shape[eqn.params["axis"]]
+    if k > FEW and n > SORTED:
+        return f"asks for {k} of {n} elements, which XLA finds as fast"
+    return None
 
 
 def _several_axes(eqn: Equation) -> str | None:
@@ -94,7 +119,14 @@ RECORDS = [
         kind="sort",
         axes=_sort,
         work=_comparisons,
-        refuses=_too_long,
+        exact=True,
+    ),
+    Primitive(
+        name="top_k",
+        kind="sort",
+        axes=_top,
+        work=_selections,
+        refuses=_too_many,
         exact=True,
     ),
 ]

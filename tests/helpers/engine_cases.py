@@ -211,6 +211,29 @@ REDUCING: dict[str, Case] = {
     ),
     "sort_nan": case(lambda x: jnp.sort(jnp.where(x > 0, x, jnp.nan)), (F, (9,))),
     "sort_state": case(lambda x: jnp.sort(x)[::-1] * -1, (I, (8,)), state=True),
+    "sort_long": case(
+        lambda x, y: (
+            jnp.sort(x),
+            jnp.argsort(y % 5),
+            lax.sort([y % 9, jnp.where(x > 1, jnp.nan, x)], num_keys=2),
+        ),
+        (F, (70,)),
+        (I, (70,)),
+    ),
+    "sort_long_rows": case(lambda x: (jnp.sort(x, 0), jnp.argsort(x, 1)), (D, (2, 65))),
+    "sort_long_bytes": case(lambda x: jnp.sort(x), ("uint8", (300,))),
+    **{
+        f"top_{k}_{dtype}": case(
+            lambda x, k=k: (lax.top_k(x, k), lax.top_k(x[:, ::9] * 0, 2)),
+            (dtype, (2, 40)),
+        )
+        for k, dtype in ((1, F), (5, I), (5, H), (16, D), (19, U), (40, F))
+    },
+    "top_of_nan": case(
+        lambda x: [lax.top_k(jnp.where(x > 1, -x * jnp.nan, x), k) for k in (3, 20)],
+        (F, (33,)),
+    ),
+    "top_along_rows": case(lambda x: lax.top_k(x, 3, axis=0), (F, (20, 3))),
     "median": case(
         lambda x: (jnp.median(x), jnp.quantile(x, 0.3)), (D, (9,)), rounds=1
     ),

@@ -102,6 +102,17 @@ def _sort(e: Local, *xs: Any) -> Any:
     return [np.take_along_axis(x, order, e.dimension) for x in xs]
 
 
+def _top_k(e: Local, x: Any) -> Any:
+    """By IEEE's total order, the first of equal ones first."""
+    wide = _wide(x)
+    if wide.dtype.kind == "f":
+        bits = np.ascontiguousarray(wide).view(f"i{wide.dtype.itemsize}")
+        wide = np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)
+    order = np.argsort(~wide, axis=e.axis, kind="stable")
+    order = np.take(order, np.arange(e.k), e.axis)
+    return [np.take_along_axis(x, order, e.axis), order]
+
+
 def _iota(e: Local, *_: Any) -> Any:
     (shape,), (start,) = e.shapes, e.starts
     line = start[e.dimension] + np.arange(shape[e.dimension])
@@ -194,6 +205,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "split": lambda e, x: np.split(x, np.cumsum(e.sizes)[:-1], e.axis),
     "stack": lambda e, *xs: np.stack(xs, e.axis),
     "threefry2x32": lambda e, *xs: threefry(*np.broadcast_arrays(*xs)),
+    "top_k": _top_k,
     "transpose": lambda e, x: x.transpose(e.permutation),
     "unstack": lambda e, x: list(np.moveaxis(x, e.axis, 0)),
     "unvmap_all": lambda e, x: np.all(x),
