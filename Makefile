@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .PHONY: help demo setup lint test test-all test-matrix test-newest test-jax test-gpu fuzz soak
-.PHONY: bench tune bench-programs bench-gpu bench-llama parity test-page pictures clean
+.PHONY: bench tune bench-programs bench-whiles gpu-libraries bench-gpu bench-llama parity test-page pictures clean
 
 ifeq ($(PYTHON),)
 override PYTHON := $(shell sh scripts/pythons.sh default)
@@ -84,6 +84,14 @@ tune: setup ## what instructions and XLA's loops cost on this machine, for predi
 
 bench-programs: setup ## whole programs under both engines, in turns
 	$(bin)/python benchmarks/programs.py $(ARGS)
+
+gpu-libraries: setup ## Diffrax, Equinox, NumPyro in build/libraries, for a machine without
+	$(bin)/pip install --quiet --no-deps --upgrade --target build/libraries \
+	  --constraint requirements.txt diffrax equinox jaxtyping lineax multipledispatch \
+	  numpyro optimistix tqdm wadler-lindig
+
+bench-whiles: setup ## ensembles of Diffrax and chains of NumPyro, which are while loops
+	$(bin)/python benchmarks/whiles.py $(ARGS)
 
 bench-gpu: ## benchmarks on a GPU, by GPU_PYTHON (python3), which has JAX with CUDA
 	PYTHONPATH=$(CURDIR) $(GPU_PYTHON) benchmarks/run.py --gpu $(ARGS)

@@ -1,7 +1,7 @@
 """While loops taken apart, and put together again; carries that never change leave.
 
-A value that a while loop carries and gives back as it is (Diffrax carries where it
-saves to, and whether it is done with it) is a constant of the loop.
+A value that a while loop carries and gives back as it is (Diffrax carries the memory
+that it saves to, where it saves nothing) is a constant of the loop.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jax.extend.core import ClosedJaxpr, Jaxpr, Var
+from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from onescan import compat
 from onescan.loop import Loop
-from onescan.passes.split import Split, Values
+from onescan.passes.split import Split, Values, reads
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,26 +72,27 @@ def rebuilt(
 
 
 def unchanged(loop: Loop) -> Split | None:
-    """The carries that every round gives back as they are, as constants."""
+    """The carries that every round gives back as they are, as constants.
+
+    Constants that nobody reads are left out.
+    """
     parts = While.of(loop)
-    same = [
-        old is new for old, new in zip(parts.carry, parts.body.outvars, strict=True)
-    ]
-    if not any(same):
+    pairs = zip(parts.carry, parts.body.outvars, strict=True)
+    same = [old is new for old, new in pairs]
+    changing = [not s for s in same]
+    of_cond = _Constants.of(parts.cond, parts.cond_consts, same, [True])
+    of_body = _Constants.of(parts.body, parts.body_consts, same, changing)
+    if not any(same) and of_cond.all_read and of_body.all_read:
         return None
-    count = sum(same)
-    smaller = rebuilt(
-        loop,
-        _with_first(parts.cond, parts.cond_consts, parts.tested, same),
-        _with_first(parts.body, parts.body_consts, parts.carry, same, _not(same)),
-        parts.cond_consts + count,
-        parts.body_consts + count,
-    )
+    smaller = rebuilt(loop, of_cond.jaxpr, of_body.jaxpr, of_cond.count, of_body.count)
 
     def before(args: Values) -> Values:
-        of_cond, of_body, carry = parts.split(args)
-        fixed = _those(carry, same)
-        return [*of_cond, *fixed, *of_body, *fixed, *_those(carry, _not(same))]
+        first, second, carry = parts.split(args)
+        return [
+            *_those([*first, *carry], of_cond.read),
+            *_those([*second, *carry], of_body.read),
+            *_those(carry, changing),
+        ]
 
     def after(args: Values, results: Values) -> Values:
         changed = iter(results)
@@ -101,29 +102,32 @@ def unchanged(loop: Loop) -> Split | None:
     return Split("unchanged", smaller, before, after)
 
 
-def _with_first(
-    jaxpr: Jaxpr,
-    consts: int,
-    carry: list[Var],
-    same: Sequence[bool],
-    results: Sequence[bool] = (True,),
-) -> ClosedJaxpr:
-    """A body that takes some of its carries among its constants."""
-    invars = [
-        *jaxpr.invars[:consts],
-        *_those(carry, same),
-        *_those(carry, _not(same)),
-    ]
-    outvars = _those(jaxpr.outvars, results)
-    debug_info = jaxpr.debug_info._replace(arg_names=None, result_paths=None)
-    return ClosedJaxpr(
-        Jaxpr([], invars, outvars, jaxpr.eqns, debug_info=debug_info), []
-    )
+@dataclass(frozen=True, eq=False)
+class _Constants:
+    """A body or condition with carries that do not change among its constants."""
+
+    jaxpr: ClosedJaxpr
+    read: list[bool]  # by constant and carry: whether it is a constant that is read
+    all_read: bool
+
+    @staticmethod
+    def of(
+        jaxpr: Jaxpr, consts: int, same: Sequence[bool], results: Sequence[bool]
+    ) -> _Constants:
+        outvars = _those(jaxpr.outvars, results)
+        wanted = reads(jaxpr.eqns, outvars)
+        fixed = [*[True] * consts, *same]
+        read = [f and v in wanted for f, v in zip(fixed, jaxpr.invars, strict=True)]
+        changing = _those(jaxpr.invars[consts:], [not s for s in same])
+        invars = [*_those(jaxpr.invars, read), *changing]
+        info = jaxpr.debug_info._replace(arg_names=None, result_paths=None)
+        smaller = Jaxpr([], invars, outvars, jaxpr.eqns, debug_info=info)
+        return _Constants(ClosedJaxpr(smaller, []), read, all(read[:consts]))
+
+    @property
+    def count(self) -> int:
+        return sum(self.read)
 
 
 def _those(values: Sequence[Any], wanted: Sequence[bool]) -> list[Any]:
     return [v for v, w in zip(values, wanted, strict=True) if w]
-
-
-def _not(flags: Sequence[bool]) -> list[bool]:
-    return [not flag for flag in flags]
