@@ -99,11 +99,19 @@ def _comparison(op: str, prefix: str) -> Callable[..., ty.Value]:
 class Plain(ir.IRBuilder):
     """llvmlite's own builder, which counts what it writes."""
 
-    trips = 1.0
-    written = 0
+    def __init__(self, block: ir.Block) -> None:
+        super().__init__(block)
+        self.written = 0
+        #: how often what is written now will run, as far as that is known
+        self.trips = 1.0
+        #: by instruction and type: how often it will run
+        self.runs: dict[tuple[str, str], float] = {}
 
     def _insert(self, instr: Any) -> None:
         self.written += 1
+        called = getattr(getattr(instr, "callee", None), "name", "")
+        key = f"{instr.opname} {called}".strip(), str(instr.type)
+        self.runs[key] = self.runs.get(key, 0.0) + self.trips
         super()._insert(instr)
 
 

@@ -259,7 +259,7 @@ def arg_extreme(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]
                 was_nan = e.b.fcmp_unordered("uno", held, held)
                 better = e.b.and_(e.b.or_(better, is_nan), e.b.not_(was_nan))
             e.b.store(e.b.select(better, value, held), best)
-            here = ty.splat(e.b, _as_number(e, k, number), width)
+            here = ty.splat(e.b, as_number(e, k, number), width)
             e.b.store(e.b.select(better, here, e.b.load(where)), where)
 
         e.for_each([x.shape[axis] - 1], step)
@@ -269,7 +269,8 @@ def arg_extreme(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]
     return [target]
 
 
-def _as_number(e: Emitter, k: Index, dtype: np.dtype) -> ty.Value:
+def as_number(e: Emitter, k: Index, dtype: np.dtype) -> ty.Value:
+    """A position as a number of a type."""
     kind = ty.register_type(dtype)
     if isinstance(k, int):
         return ir.Constant(kind, k)

@@ -189,6 +189,28 @@ def windows_and_counts() -> None:
         assert len(row.notes) >= 2, row.notes
 
 
+def rows_by_all_threads() -> None:
+    """Long rows, at which all threads of a block work together."""
+
+    def step(scan_row: Any, x: Any) -> Any:
+        row = scan_row * 0.5 + x
+        found = (
+            jnp.cumsum(row),
+            jax.lax.cummax(row, reverse=True),
+            jax.lax.cumsum((100 * row).astype(jnp.int32), reverse=True),
+            jnp.argmax(jnp.where(row > 2, jnp.nan, row)),
+            jnp.argmin(jnp.round(row)),
+            jnp.argmax(row > 0),
+        )
+        return jnp.roll(row, 3), found
+
+    for n in (32, 33, 100, 1000, 3001):
+        args = _normal(6, n), _normal(7, 9)
+        expected = jax.device_get(jax.lax.scan(step, *args))
+        with _native():
+            _close(jax.jit(lambda c, xs: onescan.scan(step, c, xs))(*args), expected)
+
+
 def by_the_plain_loop() -> None:
     """The oracle that uses no scan at all."""
     for program, args in _arguments().items():
@@ -261,6 +283,7 @@ PROGRAMS: dict[str, Callable[[], None]] = {
         same_bits_again,
         windows_and_counts,
         many_shapes_of_lanes,
+        rows_by_all_threads,
         by_the_plain_loop,
         on_another_device,
         cached_programs,

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
+from onescan.emit import elementwise as el
+from onescan.emit import reduce
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, add, scale
 from onescan.emit.convert import rounded
@@ -182,4 +184,40 @@ def reduction(e: BlockEmitter, eqn: Equation, operands: list[Array]) -> list[Arr
     return [target]
 
 
-RULES = dict.fromkeys(KINDS, reduction)
+def arg_extreme(e: BlockEmitter, eqn: Equation, operands: list[Array]) -> list[Array]:
+    """The first position of the largest or smallest, which is found before, or NaN."""
+    (x,), (out,) = operands, eqn.outvars
+    (axis,) = eqn.params["axes"]
+    n = x.shape[axis]
+    if e.apart or e.team > 1 or n < WARP or prod(x.shape) >= n * e.threads:
+        return reduce.arg_extreme(e, eqn, operands)
+    name = "reduce_max" if eqn.primitive.name == "argmax" else "reduce_min"
+    combine, neutral = KINDS[name]
+    x, target, number = e.once(x), e.fresh(out), np.dtype(out.aval.dtype)
+    memory = e.scratch(target.shape, target.lanes, x.dtype)
+    best = e.stored(memory, target.shape, target.lanes)
+    b, none = e.b, ty.constant(ty.register_type(number), np.iinfo(number).max)
+
+    def term_at(place: Place, term: Place) -> ty.Value:
+        return x.at((*place[:axis], *term, *place[axis:]))
+
+    def take(total: ty.Value, place: Place, term: Place) -> ty.Value:
+        return combine(b, x.dtype, total, term_at(place, term))
+
+    def first(total: ty.Value, place: Place, term: Place) -> ty.Value:
+        value, found = term_at(place, term), best.at(place)
+        same = el.compare(b, x.dtype, "==", value, found)
+        if ty.is_float(x.dtype):  # the largest is NaN where one is
+            same = b.or_(same, b.fcmp_unordered("uno", value, value))
+        here = reduce.as_number(e, term[0], number)
+        return el.minimum(b, number, total, b.select(same, here, none))
+
+    start = ty.constant(ty.register_type(x.dtype), neutral(x.dtype))
+    sums(e, best, [n], start, take, combine)
+    sums(e, target, [n], none, first, el.minimum)
+    return [target]
+
+
+RULES = dict.fromkeys(KINDS, reduction) | dict.fromkeys(
+    ("argmax", "argmin"), arg_extreme
+)

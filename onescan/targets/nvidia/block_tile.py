@@ -14,14 +14,19 @@ from onescan.emit.control import renew
 from onescan.emit.tile import OneStep
 from onescan.loop import Atom
 from onescan.primitives import UPDATES
-from onescan.targets.nvidia import block_concatenate, block_products, block_reductions
+from onescan.targets.nvidia import (
+    block_concatenate,
+    block_cumulative,
+    block_products,
+    block_reductions,
+)
 from onescan.targets.nvidia.block_emitter import BlockEmitter
 from onescan.targets.nvidia.flat_index import unflattened
 from onescan.targets.nvidia.shares import sent_around, stays_home
 from onescan.targets.nvidia.tile import GpuTile
 
 #: rules of tiles that a block does together, in place of those of the table
-FILES = (block_reductions, block_products, block_concatenate)
+FILES = (block_reductions, block_products, block_concatenate, block_cumulative)
 RULES = {name: rule for file in FILES for name, rule in file.RULES.items()}
 #: numbers of one x that a thread of a block may load ahead
 EACH = 8

@@ -18,6 +18,7 @@ from onescan.emit.math.features import GPU, allow
 from onescan.emit.math.nvvm import BLOCK, TID, given
 from onescan.emit.random import threefry2x32
 from onescan.plan.plan import Grid, Plan
+from onescan.plan.profile import Profile
 from onescan.plan.work import equations
 from onescan.targets.base import TooLarge
 from onescan.targets.nvidia import hash_chain
@@ -69,11 +70,11 @@ def _has_halves(jaxpr: Any) -> bool:
     return any(np.dtype(v.aval.dtype) in ty.HALVES for v in values)
 
 
-def build(plan: Plan, shared: int) -> tuple[ir.Module, int]:
+def build(plan: Plan, shared: int) -> tuple[ir.Module, int, Profile]:
     """The LLVM module of a loop planned for a GPU, which defines `kernel`.
 
     A block may use `shared` bytes of its own memory; how many it does use is
-    given back.
+    given back, and what one of its threads does.
     """
     assert plan.grid is not None
     module = ir.Module("onescan")
@@ -88,14 +89,17 @@ def build(plan: Plan, shared: int) -> tuple[ir.Module, int]:
     kernel.calling_convention = "ptx_kernel"
     for argument in [*tile.args[:-1], *kernel.args]:
         argument.add_attribute("noalias")
-    used = _together(plan, tile, shared) if plan.grid.together else _alone(plan, tile)
+    if plan.grid.together:
+        used, profile = _together(plan, tile, shared)
+    else:
+        used, profile = 0, _alone(plan, tile)
     _launched(kernel, tile, plan.grid, plan.tiles)
     limit = ir.Constant(ty.I32, plan.grid.threads)
     module.add_named_metadata("nvvm.annotations", [kernel, "maxntidx", limit])
-    return module, used
+    return module, used, profile
 
 
-def _alone(plan: Plan, tile: ir.Function) -> int:
+def _alone(plan: Plan, tile: ir.Function) -> Profile:
     """Each thread has a tile."""
     e = ThreadEmitter(plan, tile)
     ThreadTile(e).emit()
@@ -104,10 +108,10 @@ def _alone(plan: Plan, tile: ir.Function) -> int:
             f"one step holds {e.stack_bytes // 1024} KiB of values for each lane, more "
             "than the threads of a GPU can keep"
         )
-    return 0
+    return Profile(e.b.runs, e.elements, plan.tiles)
 
 
-def _together(plan: Plan, tile: ir.Function, shared: int) -> int:
+def _together(plan: Plan, tile: ir.Function, shared: int) -> tuple[int, Profile]:
     """Each block has a tile."""
     e = BlockEmitter(plan, tile)
     BlockTile(e).emit()
@@ -116,7 +120,7 @@ def _together(plan: Plan, tile: ir.Function, shared: int) -> int:
             f"one step holds {e.shared_bytes // 1024} KiB of values, more than the "
             f"{shared // 1024} KiB that a block of GPU threads can keep"
         )
-    return e.shared_bytes
+    return e.shared_bytes, Profile(e.b.runs, e.elements, plan.tiles)
 
 
 def _launched(kernel: ir.Function, tile: ir.Function, grid: Grid, tiles: int) -> None:

@@ -17,6 +17,7 @@ import jax
 from llvmlite import ir
 
 from onescan import compat
+from onescan.plan.profile import Profile
 from onescan.targets.nvidia.ptx import ptx
 
 WARP = 32
@@ -32,6 +33,7 @@ class Kernel:
     threads: int  # of a block
     team: int = 1  # blocks that are launched as one cluster
     shared: int = 0  # bytes that the threads of a block share
+    profile: Profile | None = None  # what one thread does, where that was counted
 
 
 def lowering(

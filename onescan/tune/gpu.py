@@ -1,0 +1,110 @@
+"""What a step of a loop takes on a GPU, by a block of threads and by XLA's kernels.
+
+Ours follows from the instructions that a thread runs, counted as they were emitted;
+XLA's from what it must launch one after the other, since each launch takes longer than
+most operations do.  The numbers are a fit to 296 random loops on an H200: predictions
+of our kernels are within a factor of two for 94 % of them, of XLA's for 76 %.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jax.extend.core import Jaxpr
+
+from onescan import compat
+from onescan.loop import Loop
+from onescan.plan.profile import Instruction, Profile
+from onescan.plan.work import ROUNDS, step_of
+from onescan.primitives import record_of
+from onescan.tune.speed import Speed
+
+DIVISIONS = ("fdiv", "frem", "sdiv", "udiv", "srem", "urem")
+BRANCHES = ("br", "switch", "phi")
+ADDRESSES = ("i64", "i1")
+
+
+@dataclass(frozen=True)
+class GpuCosts:
+    """Of one kind of GPU; times in nanoseconds, of our instructions for one thread."""
+
+    name: str
+    #: ns of a load or store, of an address, and of another operation
+    access: float = 0.9
+    address: float = 0.09
+    operation: float = 0.18
+    division: float = 2.3
+    #: ns of a call, most of which are single instructions of another kind
+    call: float = 1.2
+    #: ns of a branch, and of a barrier with what threads wait for there
+    branch: float = 8.0
+    barrier: float = 330.0
+    #: how much longer everything takes for each further block of a multiprocessor
+    sharing: float = 0.45
+    #: ns of a step of XLA's loops, of a round of a loop inside it, of a matrix product,
+    #: of a gather or an update, and of an operation
+    xla_step: float = 9600.0
+    xla_round: float = 12500.0
+    xla_product: float = 2500.0
+    xla_update: float = 150.0
+    xla_operation: float = 1e-4
+
+
+HOPPER = GpuCosts("NVIDIA, fitted to an H200")
+
+
+def predicted(
+    loop: Loop, profile: Profile, blocks: int, cores: int, costs: GpuCosts = HOPPER
+) -> Speed:
+    """What each engine will take, with so many blocks on so many multiprocessors."""
+    shared = 1 + costs.sharing * max(0.0, blocks / cores - 1)
+    one = sum(n * _cost(what, costs) for what, n in profile.runs.items()) * shared
+    return Speed(1e-9 * one / max(loop.about, 1), by_xla(loop, costs))
+
+
+def _cost(what: Instruction, costs: GpuCosts) -> float:
+    """Nanoseconds of an instruction."""
+    name, kind = what
+    if name in ("load", "store"):
+        return costs.access
+    if "barrier" in name:
+        return costs.barrier
+    if name.startswith("call"):
+        return costs.call
+    if name in BRANCHES:
+        return costs.branch
+    if name in DIVISIONS:
+        return costs.division
+    if name == "getelementptr" or kind in ADDRESSES:
+        return costs.address
+    return costs.operation
+
+
+def by_xla(loop: Loop, costs: GpuCosts = HOPPER) -> float:
+    """Seconds of one step of a loop that XLA runs."""
+    each = {
+        "product": costs.xla_product,
+        "gather": costs.xla_update,
+        "update": costs.xla_update,
+    }
+    taken = costs.xla_step
+    for work in step_of(loop):
+        taken += work.times * each.get(record_of(work.eqn).kind, 0.0)
+        taken += work.operations * costs.xla_operation
+    rounds = sum(_rounds(jaxpr) for jaxpr in loop.rounds)
+    return 1e-9 * (taken + rounds * costs.xla_round)
+
+
+def _rounds(jaxpr: Jaxpr) -> int:
+    """Rounds of the loops in a body, and branches that are taken."""
+    total = 0
+    for eqn in jaxpr.eqns:
+        name = eqn.primitive.name
+        if name == "scan":
+            inner = compat.loop_of(eqn.params)
+            total += inner.length * (1 + _rounds(inner.body.jaxpr))
+        elif name == "while":
+            total += ROUNDS * (1 + _rounds(eqn.params["body_jaxpr"].jaxpr))
+        elif name == "cond":
+            total += 1 + max(_rounds(b.jaxpr) for b in eqn.params["branches"])
+    return total

@@ -1,0 +1,81 @@
+"""Predictions for GPUs: what makes a step longer, and which loops XLA keeps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import pytest
+from gpu_lowering import as_if_on, lowered
+from jax import lax
+from kernels import loop_in
+
+import onescan
+from onescan.plan.profile import Profile
+from onescan.tune.gpu import HOPPER, by_xla, predicted
+
+
+def row_of(step: Any, *args: Any) -> Any:
+    onescan.clear_report()
+    with as_if_on():
+        lowered(lambda *args: onescan.scan(step, *args), *args)
+    (row,) = onescan.report().rows
+    return row
+
+
+def test_a_body_of_few_numbers_is_a_kernel() -> None:
+    step = lambda c, x: (jnp.tanh(c) * x, c.sum())
+    row = row_of(step, jnp.ones(256), jnp.ones(100))
+    assert row.engine == "native"
+    assert row.speed.ratio > 2
+
+
+def test_a_body_that_one_block_takes_long_for_is_left() -> None:
+    def step(c: Any, x: Any) -> Any:
+        return jnp.tanh(jnp.roll(c, 1, 0) + jnp.roll(c, 1, 1)) * x, c.mean()
+
+    row = row_of(step, jnp.ones((130, 130)), jnp.ones(100))
+    assert row.engine == "xla"
+    assert row.reason.startswith("XLA is expected to be faster")
+    with onescan.engine("native"):
+        assert row_of(step, jnp.ones((130, 130)), jnp.ones(100)).engine == "native"
+
+
+@pytest.mark.parametrize("f", [jnp.cumsum, jnp.argmax])
+def test_all_threads_work_on_one_long_row(f: Any) -> None:
+    """One thread alone would take thirty times as long."""
+    row = row_of(lambda c, x: (jnp.sin(c) * x, f(c)), jnp.ones(1000), jnp.ones(100))
+    assert row.engine == "native"
+    assert row.speed.native < 5e-6
+
+
+def test_what_instructions_cost() -> None:
+    loop = loop_in(
+        lambda c, x: lax.scan(lambda c, x: (c + x, c), c, x), 0.0, jnp.ones(9)
+    )
+
+    def seconds(blocks: int = 1, **runs: float) -> float:
+        named = {(name.replace("_", " "), "float"): 9.0 * n for name, n in runs.items()}
+        times = predicted(loop, Profile(named, {}), blocks, cores=132)
+        assert times.native is not None
+        return 1e9 * times.native
+
+    assert seconds(load=1) == pytest.approx(HOPPER.access)
+    assert seconds(fdiv=2) == pytest.approx(2 * HOPPER.division)
+    assert seconds(**{"call llvm.nvvm.barrier0": 1}) == pytest.approx(HOPPER.barrier)
+    assert seconds(fadd=1, br=1) == pytest.approx(HOPPER.operation + HOPPER.branch)
+    assert seconds(132, load=1) == seconds(load=1) < seconds(264, load=1)
+
+
+def test_what_xla_launches() -> None:
+    def seconds(step: Any, *args: Any) -> float:
+        return by_xla(loop_in(lambda *args: lax.scan(step, *args), *args))
+
+    c, xs = jnp.ones((4, 4)), jnp.ones(9)
+    plain = seconds(lambda c, x: (c + x, None), c, xs)
+    product = seconds(lambda c, x: (c @ c + x, None), c, xs)
+    inner = lambda c: lax.fori_loop(0, 5, lambda _, c: jnp.sin(c), c)
+    assert plain == pytest.approx(1e-9 * HOPPER.xla_step, rel=0.01)
+    assert product - plain == pytest.approx(1e-9 * HOPPER.xla_product, rel=0.01)
+    rounds = seconds(lambda c, x: (inner(c) + x, None), c, xs) - plain
+    assert rounds == pytest.approx(5e-9 * HOPPER.xla_round, rel=0.01)
