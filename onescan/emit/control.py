@@ -20,6 +20,7 @@ from onescan.emit import types as ty
 from onescan.emit.across import any_of
 from onescan.emit.arrays import Array, Index
 from onescan.emit.body import Body
+from onescan.emit.counted import Counted, counted
 from onescan.emit.emitter import Emitter
 from onescan.loop import Atom, Equation
 from onescan.plan.work import ROUNDS, work_of
@@ -147,6 +148,9 @@ def while_(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     cond_consts = [e.once(a) for a in operands[:nc]]
     body_consts = [e.once(a) for a in operands[nc : nc + nb]]
     cells = carries(e, body.invars[nb:], operands[nc + nb :])
+    if (count := _written_out(e, eqn)) is not None:
+        _rounds(e, eqn, count, cond_consts, body_consts, cells)
+        return cells
     head, inside, done = (
         e.function.append_basic_block(name) for name in ("while", "do", "after")
     )
@@ -175,6 +179,48 @@ def while_(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     e.b.trips = rounds
     e.begin_at(done)
     return cells
+
+
+def _written_out(e: Emitter, eqn: Equation) -> Counted | None:
+    """The counter of a loop whose rounds are written one after the other."""
+    if not e.unrolls_whiles or (count := counted(e.body.jaxpr, eqn)) is None:
+        return None
+    work = sum(w.operations for w in work_of(eqn.params["body_jaxpr"].jaxpr))
+    fits = count.end * work / max(e.plan.tiles, 1) <= e.unrolled_inside
+    return count if fits else None
+
+
+def _rounds(
+    e: Emitter,
+    eqn: Equation,
+    count: Counted,
+    cond_consts: list[Array],
+    body_consts: list[Array],
+    cells: list[Array],
+) -> None:
+    """A few rounds, each with its own number; the first one is entered by number."""
+    cond, body = eqn.params["cond_jaxpr"].jaxpr, eqn.params["body_jaxpr"].jaxpr
+    new = e.function.append_basic_block
+    enter, done = [new("round") for _ in range(count.end)], new("after")
+    counter = cells[count.carry]
+    first: Any = counter.at(())
+    switch = e.b.switch(first, done)
+    for k, block in enumerate(enter):
+        switch.add_case(ir.Constant(first.type, k), block)
+    for k, block in enumerate(enter):
+        e.begin_at(block)
+        number = ir.Constant(first.type, k)
+        known = Array((), counter.dtype, lambda index, number=number: number)
+        carry = [*cells[: count.carry], known, *cells[count.carry + 1 :]]
+        (test,) = emit_body(e, cond, [*cond_consts, *carry], set())
+        inside = new("do")
+        e.b.cbranch(test.at(()), inside, done)
+        e.begin_at(inside)
+        owned = {c.memory for c in cells}
+        homes = _homes(body.outvars, cells)
+        renew(e, cells, emit_body(e, body, [*body_consts, *carry], owned, homes))
+        e.b.branch(enter[k + 1] if k + 1 < len(enter) else done)
+    e.begin_at(done)
 
 
 def _where(e: Emitter, var: Atom, test: Array, new: Array, old: Array) -> Array:

@@ -52,6 +52,8 @@ class Emitter(Loops):
     fetches_ahead = False
     #: whether a carry may be written while its old value is read, place by place
     renews_in_place = True
+    #: whether the rounds of while loops that have few are written one after the other
+    unrolls_whiles = False
     #: how primitives are emitted in this kind of kernel
     rules: Mapping[str, Any] = MappingProxyType({})
 

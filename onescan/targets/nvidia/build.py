@@ -42,6 +42,7 @@ class ThreadEmitter(GpuEmitter):
     unroll, unrolled_operations, unrolled_in_all = 128, 1024, 8000
     unrolled_inside = 4096
     renews_in_place = False  # registers, mostly, where a copy costs nothing
+    unrolls_whiles = True
 
     def __init__(self, plan: Plan, function: ir.Function) -> None:
         super().__init__(plan, function)

@@ -75,6 +75,8 @@ expect("loops in loops", compiled(lambda x: onescan.scan(inside, x, length=3), 0
 turn = lambda x: 3.7 * x * (1 - x)
 endless = lambda x, _: (jax.lax.while_loop(lambda x: x > 0, turn, x), 0)
 expect("while", compiled(lambda x: onescan.scan(endless, x, length=3), 0.3))
+counted = lambda x, n: onescan.fori_loop(0, n, lambda i, x: turn(x), x)
+expect("a while loop", compiled(counted, 0.3, LONG))
 staged = jax.vmap(lambda x: onescan.scan(lambda c, x: (c * x + 1, c), 0.1, x)[1])
 wide = jnp.full((64, 1 << 14), 0.5)
 again = lambda w: jax.lax.fori_loop(0, 10**6, lambda i, w: staged(w), w)
