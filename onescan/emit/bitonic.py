@@ -35,6 +35,11 @@ class Column:
     last: Any
 
 
+def without(values: tuple[Any, ...], axis: int) -> tuple[Any, ...]:
+    """What belongs to all dimensions but one."""
+    return (*values[:axis], *values[axis + 1 :])
+
+
 class Bitonic:
     """Columns of `n` elements for each place of a batch, and how to sort them."""
 

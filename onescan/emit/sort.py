@@ -18,7 +18,7 @@ import numpy as np
 from onescan.emit import elementwise as el
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, Vec, as_value
-from onescan.emit.bitonic import Bitonic, Column
+from onescan.emit.bitonic import Bitonic, Column, without
 from onescan.emit.emitter import Emitter
 from onescan.emit.reduce import highest
 from onescan.loop import Equation
@@ -143,7 +143,7 @@ def _by_loops(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     if not alike:  # equal ones stay in order
         columns.append(positions(e, n))
     before = lambda x, y: _before(e.b, operands[:num_keys], x, y, not alike)
-    batch, others = ((*v[:axis], *v[axis + 1 :]) for v in (shape, lanes))
+    batch, others = without(shape, axis), without(lanes, axis)
     rows = Bitonic(e, batch, others, n, columns, before).rows
     return [
         e.stored(replace(row, strides=_moved(row.strides, axis)), shape, lanes)

@@ -17,7 +17,7 @@ from llvmlite import ir
 
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, Vec, as_value, scale
-from onescan.emit.bitonic import Bitonic, Column
+from onescan.emit.bitonic import Bitonic, Column, without
 from onescan.emit.convert import any_lane, like
 from onescan.emit.emitter import Emitter
 from onescan.emit.linalg.matrix import width_at
@@ -113,7 +113,7 @@ def _one_by_one(e: Emitter, targets: list[Array], x: Array, axis: int, k: int) -
         width = 1
     values: Any = targets[0].memory
     indices: Any = targets[1].memory
-    others, lanes = ((*v[:axis], *v[axis + 1 :]) for v in (x.shape, x.lanes))
+    others, lanes = without(x.shape, axis), without(x.lanes, axis)
 
     def visit(batch: tuple[Index, ...]) -> None:
         b, wide = e.b, width_at(batch)
@@ -163,7 +163,7 @@ def _width_of(i: Any) -> int:
 
 def _by_sorting(e: Emitter, eqn: Any, x: Array, axis: int) -> list[Array]:
     values, indices = eqn.outvars
-    others, lanes = ((*v[:axis], *v[axis + 1 :]) for v in (x.shape, x.lanes))
+    others, lanes = without(x.shape, axis), without(x.lanes, axis)
     pulled = lambda place: x.at((*place[:axis], place[-1], *place[axis:-1]))
     zero = float("nan") if ty.is_float(x.dtype) else 0
     columns = [Column(x.dtype, pulled, zero), positions(e, x.shape[axis])]

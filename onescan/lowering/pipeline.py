@@ -24,7 +24,7 @@ from onescan.emit.support import require_supported
 from onescan.loop import LeaveToXla, Loop
 from onescan.lowering.outcome import Left, Native, Seen
 from onescan.lowering.views import views
-from onescan.passes import WHILE_PASSES, XLA_PASSES
+from onescan.passes import KERNEL_PASSES, WHILE_PASSES, XLA_PASSES
 from onescan.passes.inline import inline
 from onescan.passes.surround import Lower, Passed, stock
 from onescan.plan.plan import Plan
@@ -86,7 +86,8 @@ def decide(loop: Loop, target: Target, settings: Settings) -> Decision:
     if loop.is_while:
         return _decide_while(loop, target, settings)
     parallel = () if settings.sequential else target.parallel_passes
-    passed = Passed.of(loop, (*target.passes, *parallel), settings.memory)
+    passes = (*target.passes, *parallel, *KERNEL_PASSES)
+    passed = Passed.of(loop, passes, settings.memory)
     try:
         kernels = tuple(planned(core, target, settings) for core in passed.cores)
         choice = kernels[0].choice if kernels else None

@@ -15,6 +15,7 @@ from onescan.passes.hoist import hoist
 from onescan.passes.in_place import in_place
 from onescan.passes.lanewise import lanewise
 from onescan.passes.linear import linear
+from onescan.passes.pairs import pairs
 from onescan.passes.simplify import simplify
 from onescan.passes.sink import sink
 from onescan.passes.whiles import unchanged
@@ -34,5 +35,7 @@ WIDE_PASSES = (simplify, accumulate, in_place, *_out)
 XLA_PASSES = (simplify, partial(accumulate, reductions=True), *_out)
 #: afterwards, on wide devices, unless the order of steps matters
 PARALLEL_PASSES = (linear, simplify)
+#: at last, for every kernel
+KERNEL_PASSES = (pairs,)
 #: for a while loop
 WHILE_PASSES = (unchanged, lanewise)

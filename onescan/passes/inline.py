@@ -106,16 +106,27 @@ def _equation(
         branch = branches[which]
         return _emit(branch.jaxpr, branch.consts, inputs[1:], eqns, platform)
     if expansion := _expansion(eqn):
-        traced = jax.make_jaxpr(expansion)(*(_struct(v.aval) for v in inputs))
-        first = len(eqns)
-        results = _emit(traced.jaxpr, traced.consts, inputs, eqns, platform)
-        eqns[first:] = [compat.placed(inner, eqn) for inner in eqns[first:]]
-        return results
+        return expand(expansion, inputs, eqn, eqns, platform)
     inputs, params = key_params(eqn, inputs)
     outvars = [Var(_physical(v.aval)) for v in eqn.outvars]
     params = _inner(name, params, platform)
     eqns.append(eqn.replace(invars=inputs, outvars=outvars, params=params))
     return outvars  # type: ignore[return-value]
+
+
+def expand(
+    function: Callable[..., Any],
+    inputs: list[Atom],
+    eqn: JaxprEqn,
+    eqns: list[JaxprEqn],
+    platform: str = "cpu",
+) -> list[Atom]:
+    """Append the equations of a function of `inputs`, in the place of an equation."""
+    traced = jax.make_jaxpr(function)(*(_struct(v.aval) for v in inputs))
+    first = len(eqns)
+    results = _emit(traced.jaxpr, traced.consts, inputs, eqns, platform)
+    eqns[first:] = [compat.placed(inner, eqn) for inner in eqns[first:]]
+    return results
 
 
 def _expansion(eqn: JaxprEqn) -> Callable[..., Any] | None:

@@ -1,0 +1,108 @@
+"""Complex numbers in a body: every operation as XLA has it, in lanes and in vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from compare import assert_same
+from engines import kernels_alone
+from jax import lax
+
+import onescan
+
+
+@pytest.fixture(autouse=True)
+def _kernels_alone():
+    with kernels_alone():
+        yield
+
+
+def numbers(*shape: int, dtype: Any = np.complex64, seed: int = 0) -> Any:
+    rng = np.random.default_rng(seed)
+    parts = rng.normal(size=(2, *shape))
+    return jnp.asarray((parts[0] + 1j * parts[1]).astype(dtype))
+
+
+CASES: dict[str, Callable[..., Any]] = {
+    "arithmetic": lambda x, y: [x + y, x - y, x * y, x / y, -x, x * 2.0, 1j * x.real],
+    "parts": lambda x, y: [x.real, x.imag, jnp.conj(x), jnp.abs(x), jnp.angle(y)],
+    "powers": lambda x, y: [x**2, x**5, y**-3, x**0, jnp.square(y)],
+    "functions": lambda x, y: [
+        f(x) for f in (jnp.exp, jnp.log, jnp.sqrt, jnp.sin, jnp.cos, jnp.tanh)
+    ],
+    "others": lambda x, y: [jax.nn.sigmoid(x), jnp.sign(y), x == y, x != y],
+    "sums": lambda x, y: [x.sum(), jnp.cumsum(y), x.mean(0)],
+    "products": lambda x, y: [x @ y, jnp.vdot(x, y), jnp.outer(x, y)],
+    "moved": lambda x, y: [
+        *(x[::-2], jnp.roll(y, 2), jnp.concatenate([x, y])),
+        *(jnp.where(x.real > 0, x, y), x.reshape(2, -1).T, jnp.pad(x, 1)),
+    ],
+    "indexed": lambda x, y: [
+        *(x[jnp.array([1, 3])], x.at[jnp.array([0, 2])].add(y[:2]), x.at[1].set(0)),
+        lax.dynamic_slice(x, (jnp.int32(x[0].real > 0),), (2,)),
+    ],
+    "converted": lambda x, y: [x.astype("complex128"), x.real.astype("complex64") + y],
+    "inner scan": lambda x, y: lax.scan(lambda c, z: (c * z + 1, c.real), x[0], y),
+    "inner branch": lambda x, y: lax.cond(
+        jnp.sum(x.real) > 0, lambda a: a * 2, lambda a: a + 1j, x
+    ),
+    "gradient": lambda x, y: jax.grad(lambda a: jnp.abs(jnp.sum(a * jnp.exp(y))))(x),
+}
+
+
+def both(f: Callable[..., Any], *args: Any) -> tuple[Any, Any]:
+    """By a kernel, and by XLA: f of a carry that no pass can take out."""
+
+    def step(carry: Any, _: Any) -> Any:
+        return jax.tree.map(lambda x: x + 0, carry), f(*carry)
+
+    run = lambda *xs: onescan.scan(step, xs, None, length=2)
+    with onescan.engine("native"):
+        ours = jax.jit(run)(*args)
+    with onescan.engine("xla"):
+        return ours, jax.jit(run)(*args)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_as_xla_has_it(name: str) -> None:
+    assert_same(*both(CASES[name], numbers(6), numbers(6, seed=1)), rounding=4)
+
+
+@pytest.mark.parametrize("name", ["arithmetic", "functions", "products", "indexed"])
+def test_in_lanes(name: str) -> None:
+    args = numbers(17, 6), numbers(17, 6, seed=1)
+    assert_same(*both(jax.vmap(CASES[name]), *args), rounding=4)
+
+
+def test_in_double() -> None:
+    args = numbers(5, 5, dtype=np.complex128), numbers(5, 5, dtype=np.complex128)
+    assert_same(*both(lambda x, y: x @ y / (1 + jnp.exp(x)), *args), rounding=4)
+
+
+def test_a_while_loop() -> None:
+    def f(x: Any) -> Any:
+        return lax.while_loop(lambda c: jnp.abs(c) < 9, lambda c: c * (1.5 + 1j), x[0])
+
+    assert_same(*both(f, numbers(3)), rounding=4)
+
+
+def test_quotients_and_sizes_do_not_overflow() -> None:
+    large = jnp.asarray([3e30 + 4e30j, 1e-30 + 1e-30j, 1e38, 0, 1j], "complex64")
+    ours, xla = both(lambda x: [jnp.abs(x), x / (x + 1e-38)], large)
+    np.testing.assert_allclose(ours[1][0], xla[1][0], rtol=1e-6)
+    np.testing.assert_allclose(ours[1][1], xla[1][1], rtol=1e-5)
+
+
+def test_what_has_no_definition_is_left() -> None:
+    def step(c: Any, _: Any) -> Any:
+        return jnp.fft.fft(c), None
+
+    jax.jit(lambda c: onescan.scan(step, c, None, length=3)[0])(numbers(8))
+    row = onescan.report().rows[-1]
+    assert row.engine == "xla"
+    assert "complex64" in row.reason
