@@ -90,7 +90,7 @@ class Emitter(Loops):
         pointer: Any = self.entry.alloca(kind)
         pointer.align = 64
         self.stack_bytes += size * dtype.itemsize
-        return Memory(_opaque(pointer), dtype, tuple(strides), 0, 64)
+        return Memory(opaque(pointer), dtype, tuple(strides), 0, 64)
 
     def lazy(
         self,
@@ -227,7 +227,7 @@ class Emitter(Loops):
         strides = [1] * values.ndim
         for i in range(values.ndim - 2, -1, -1):
             strides[i] = strides[i + 1] * values.shape[i + 1]
-        pointer = _opaque(data)
+        pointer = opaque(data)
         return Memory(pointer, values.dtype, tuple(strides), 0, 64)
 
     # branches
@@ -251,7 +251,7 @@ class Emitter(Loops):
             yield
 
 
-def _opaque(pointer: Any) -> ty.Value:
+def opaque(pointer: Any) -> ty.Value:
     """llvmlite types the pointers it makes; LLVM's own have no type."""
     pointer.type = ty.PTR
     return pointer

@@ -19,7 +19,7 @@ from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, Vec, as_value, scale
 from onescan.emit.bitonic import Bitonic, Column, without
 from onescan.emit.convert import any_lane, like
-from onescan.emit.emitter import Emitter
+from onescan.emit.emitter import Emitter, opaque
 from onescan.emit.linalg.matrix import width_at
 from onescan.emit.sort import positions
 from onescan.primitives.reductions import FEW
@@ -70,22 +70,22 @@ class _Found:
 
     def __init__(self, e: Emitter, kind: ty.Kind, k: int, n: int, width: int) -> None:
         self.e, self.k, self.width = e, k, width
-        self.cells: Any = [
-            e.entry.alloca(ir.ArrayType(ty.with_width(element, width), k))
-            for element in (kind, ty.I32)
+        kinds = [ty.with_width(element, width) for element in (kind, ty.I32)]
+        self.cells = [
+            (opaque(e.entry.alloca(ir.ArrayType(element, k))), element)
+            for element in kinds
         ]
         nothing = ty.constant(kind, _lowest(kind), width), ty.constant(ty.I32, n, width)
         with e.loop(k, unroll=1) as j:
             self.put(j, nothing)
 
-    def _at(self, cell: Any, j: Index) -> ty.Value:
-        kind = cell.allocated_type.element
-        return self.e.b.gep(cell, [as_value(self.e.b, j)], source_etype=kind)
+    def _at(self, cell: tuple[ty.Value, Any], j: Index) -> ty.Value:
+        pointer, kind = cell
+        return self.e.b.gep(pointer, [as_value(self.e.b, j)], source_etype=kind)
 
     def get(self, j: Index) -> Ranked:
         rank, place = (
-            self.e.b.load(self._at(cell, j), typ=cell.allocated_type.element)
-            for cell in self.cells
+            self.e.b.load(self._at(cell, j), typ=cell[1]) for cell in self.cells
         )
         return rank, place
 

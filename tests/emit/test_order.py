@@ -92,4 +92,5 @@ def test_code_does_not_grow_with_what_is_sorted() -> None:
 @pytest.mark.parametrize(("lanes", "n"), [(1000, 20), (100, 200), (1, 2000)])
 def test_a_gpu_sorts_too(lanes: int, n: int) -> None:
     spread = jax.ShapeDtypeStruct((lanes, n), np.float32)
-    assert len(launches_of(jax.vmap(sorts()), spread)) == 1
+    with onescan.engine("native"):
+        assert len(launches_of(jax.vmap(sorts()), spread)) == 1

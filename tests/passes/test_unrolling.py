@@ -71,8 +71,10 @@ def test_inner_loops_are_not_repeated() -> None:
 def test_large_steps_are_not_repeated() -> None:
     w = np.zeros((8, 8), np.float32)
     heavy = lambda h, x: (h @ w + x, None)
-    with mock.patch("onescan.targets.nvidia.unrolling.LARGE", 4 * 8 * 8):
-        assert unrolled_steps(loop_of(heavy)) == 1
+    assert unrolled_steps(loop_of(heavy)) > 1
+    for most in ("LARGE", "MANY"):
+        with mock.patch(f"onescan.targets.nvidia.unrolling.{most}", 4 * 8):
+            assert unrolled_steps(loop_of(heavy)) == 1
 
 
 # in a program

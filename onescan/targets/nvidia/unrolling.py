@@ -14,15 +14,16 @@ from __future__ import annotations
 
 from onescan.loop import Loop
 from onescan.plan.work import equations, work_of
-from onescan.primitives import CONTROL
+from onescan.primitives import CONTROL, record_of
 
 #: steps at a time; on an H200, eight steps of a GRU or an LSTM, or of their gradients,
 #: take half to two thirds of the time that they take one by one
 MOST = 8
 #: equations of all these steps
 EQUATIONS = 176
-#: multiply-adds of a step next to which its launches are nothing
-LARGE = 1_000_000_000
+#: multiply-adds of a step next to which its launches are nothing, and other operations
+#: (on an H200, loops of two to fifty million took up to twice as long when unrolled)
+LARGE, MANY = 1_000_000_000, 1_000_000
 
 
 def unrolled_steps(loop: Loop) -> int:
@@ -30,7 +31,13 @@ def unrolled_steps(loop: Loop) -> int:
     found = list(equations(loop.body.jaxpr))
     if loop.unroll != 1 or any(eqn.primitive.name in CONTROL for eqn in found):
         return loop.unroll
-    if sum(work.operations for work in work_of(loop.body.jaxpr)) >= LARGE:
+    products = others = 0.0
+    for work in work_of(loop.body.jaxpr):
+        if record_of(work.eqn).kind == "product":
+            products += work.operations
+        else:
+            others += work.operations
+    if products >= LARGE or others >= MANY:
         return 1
     # steps that are left over at the end are written out too
     sizes = ((n, n + loop.length % n) for n in range(min(MOST, loop.length), 1, -1))
