@@ -19,6 +19,7 @@ from onescan.passes.pairs import pairs
 from onescan.passes.simplify import simplify
 from onescan.passes.sink import sink
 from onescan.passes.whiles import unchanged
+from onescan.passes.windows import windows
 
 _out = (
     partial(ahead, draws="all"),
@@ -36,6 +37,6 @@ XLA_PASSES = (simplify, partial(accumulate, reductions=True), *_out)
 #: afterwards, on wide devices, unless the order of steps matters
 PARALLEL_PASSES = (linear, simplify)
 #: at last, for every kernel
-KERNEL_PASSES = (pairs,)
+KERNEL_PASSES = (windows, pairs)
 #: for a while loop
 WHILE_PASSES = (unchanged, lanewise)
