@@ -4,7 +4,9 @@ Each result is a sum over the contracted positions in order; a block of results
 (a few rows times a few columns, or vectors of columns) is summed at a time, so
 that every element pulled is used several times.  Where the vectors of the kernel
 can only lie along the contracted dimension, each vector position sums its own
-share and the shares are joined pairwise at the end.
+share and the shares are joined pairwise at the end.  A matrix that many rows are
+multiplied with so, such as the weights in the gradient of a product, is transposed
+first, into memory of its own.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from onescan.emit.convert import convert, rounded
 from onescan.emit.emitter import Emitter
 from onescan.emit.loops import SHORTEST
 from onescan.emit.reduce import KINDS, _join
+from onescan.emit.transposition import transposed
 from onescan.loop import Equation
 
 #: registers that a block of results may take, and results that may share a pull
@@ -31,6 +34,9 @@ REGISTERS = 16
 ROWS = 8
 #: blocks of a product among which fetching ahead is divided
 FEWEST_BLOCKS = 8
+#: rows from which a matrix is transposed for them, and the most bytes that it has
+TRANSPOSED_ROWS = 4
+TRANSPOSED_BYTES = 1 << 18
 #: a product whose operands have at most this many elements is unrolled whole
 UNROLLED = 64
 
@@ -60,10 +66,12 @@ class _Product:
         shape, lanes = self.target.shape, self.target.lanes
         if 0 in shape:
             return self.target
+        if self._is_worth_transposing():
+            self.y = transposed(self.e, self.y)
         held = next((i for i, l in enumerate(lanes) if l and l.vector), None)
         if held is not None:
             self._blocks(held, [(0, 1, shape[held])], wide=shape[held])
-        elif self.e.plan.inner_width < 2 or not self._long_enough(shape):
+        elif self.e.plan.inner_width < 2 or not self._long_enough():
             if self._lengthwise():
                 self._blocks(None, [], wide=0, lengthwise=True)
             else:
@@ -71,7 +79,7 @@ class _Product:
         elif self._lengthwise():
             self._blocks(None, [], wide=0, lengthwise=True)
         else:
-            along, start, segments = len(shape) - 1, 0, []
+            along, start, segments = self._along(), 0, []
             for width in self.e.widths(shape[along]):
                 count = (shape[along] - start) // width
                 segments.append((start, count, width))
@@ -79,22 +87,45 @@ class _Product:
             self._blocks(along, segments, wide=self.e.plan.inner_width)
         return self.target
 
-    def _long_enough(self, shape: tuple[int, ...]) -> bool:
-        return bool(shape) and shape[-1] >= SHORTEST
+    def _along(self) -> int:
+        """The last dimension of the result that is longer than one."""
+        shape = self.target.shape
+        return max((i for i, n in enumerate(shape) if n > 1), default=len(shape) - 1)
+
+    def _long_enough(self) -> bool:
+        shape = self.target.shape
+        return bool(shape) and shape[self._along()] >= SHORTEST
 
     def _lengthwise(self) -> bool:
         """Whether vectors lie better along the contraction than the result."""
         if self.e.plan.inner_width < 2 or len(self.cx) != 1 or self.sizes[0] < 4:
             return False
-        shape = self.target.shape
-        if not self._long_enough(shape):
+        if not self._long_enough():
             return True
-        source, dims = (self.y, self.fy) if self.fy else (self.x, self.fx)
-        if not dims:
+        along = self._along()
+        if along < self.rows[0]:
             return False
-        along = _stride(source, dims[-1])
+        if along < self.rows[1]:
+            stride = _stride(self.x, self.fx[along - self.rows[0]])
+        else:
+            stride = _stride(self.y, self.fy[along - self.columns[0]])
         contracted = _stride(self.x, self.cx[0]), _stride(self.y, self.cy[0])
-        return along != 1 and contracted == (1, 1)
+        is_last = along == len(self.target.shape) - 1
+        return stride != 1 and (contracted == (1, 1) or not is_last)
+
+    def _is_worth_transposing(self) -> bool:
+        """Whether vectors would lie along the contraction for many rows of results."""
+        y, width = self.y, self.e.plan.inner_width
+        if any(lane and lane.vector for lane in (*y.lanes, *self.target.lanes)):
+            return False
+        if width < 2 or self.bx or tuple(self.cy) != (1,) or len(y.shape) != 2:
+            return False
+        if y.memory is None:
+            return False
+        rows = prod(self.x.shape[i] for i in self.fx)
+        whole = all(n % width == 0 for n in y.shape)
+        fits = prod(y.shape) * y.dtype.itemsize <= TRANSPOSED_BYTES
+        return whole and fits and rows >= TRANSPOSED_ROWS and self._lengthwise()
 
     def _blocks(
         self,
@@ -110,6 +141,8 @@ class _Product:
         budget = max(1, REGISTERS // per)
         row = self._last(self.rows, along)
         column = self._last(self.columns, None if segments else along)
+        if column is None and segments:
+            column = along
         steps = [1] * len(shape)
         if row is not None:
             steps[row] = min(shape[row], ROWS if column is not None else budget, budget)

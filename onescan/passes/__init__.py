@@ -15,6 +15,7 @@ from onescan.passes.hoist import hoist
 from onescan.passes.in_place import in_place
 from onescan.passes.lanewise import lanewise
 from onescan.passes.linear import linear
+from onescan.passes.orient import orient
 from onescan.passes.pairs import pairs
 from onescan.passes.simplify import simplify
 from onescan.passes.sink import sink
@@ -29,7 +30,7 @@ _out = (
 )
 
 #: for a loop that becomes a kernel of a CPU
-PASSES = (simplify, accumulate, in_place, ahead, hoist, sink, derive, simplify)
+PASSES = (simplify, accumulate, in_place, ahead, hoist, sink, derive, simplify, orient)
 #: for one that becomes a kernel of a device with more threads than it may have lanes
 WIDE_PASSES = (simplify, accumulate, in_place, *_out)
 #: for one that XLA runs, where every accumulator is work too

@@ -35,7 +35,7 @@ from llvmlite import ir
 
 from onescan.emit import types as ty
 from onescan.emit.builder import Builder
-from onescan.emit.constants import integer, positions
+from onescan.emit.constants import integer
 
 #: rows of a tile, and the numbers that stand in one vector
 SIDE = 16
@@ -84,22 +84,6 @@ def _pieces(b: ty.Builder, x: ty.Value) -> list[ty.Value]:
         found.append(near)
         x = b.fsub(x, b.bitcast(near, F32S))
     return [*found, b.bitcast(x, I32S)]
-
-
-def transposed(b: ty.Builder, rows: Sequence[ty.Value]) -> list[ty.Value]:
-    """The columns of 16 vectors of 16 numbers."""
-    rows, step = list(rows), 1
-    while step < SIDE:
-        # squares of `step` numbers that face each other across the diagonal change
-        for k in range(SIDE):
-            if not k & step:
-                x, y = rows[k], rows[k + step]
-                lower = [i if not i & step else SIDE + i - step for i in range(SIDE)]
-                upper = [i + step if not i & step else SIDE + i for i in range(SIDE)]
-                rows[k] = b.shuffle_vector(x, y, positions(*lower))
-                rows[k + step] = b.shuffle_vector(x, y, positions(*upper))
-        step *= 2
-    return rows
 
 
 # the unit

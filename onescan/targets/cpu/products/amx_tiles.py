@@ -18,6 +18,7 @@ from onescan.emit.builder import Builder
 from onescan.emit.constants import integer
 from onescan.emit.flow import fold, loop, only
 from onescan.emit.prefetch import FIRST_CACHE, ask
+from onescan.emit.transposition import transposed_square
 from onescan.targets.cpu.products import amx
 from onescan.targets.cpu.products.amx import VOID, moved
 
@@ -169,7 +170,7 @@ def _turner(module: ir.Module) -> ir.Function:
         place = moved(
             b, square, b.add(b.mul(column, integer(ROW)), b.mul(row, integer(4)))
         )
-        for k, values in enumerate(amx.transposed(b, rows)):
+        for k, values in enumerate(transposed_square(b, rows)):
             b.store(values, moved(b, place, integer(k * ROW)), align=amx.ROW)
     b.ret_void()
     return made
