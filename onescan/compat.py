@@ -395,6 +395,11 @@ def source_of(eqn: Any) -> str:
     return f"{Path(frame.file_name).name}:{frame.start_line}"
 
 
+def scope_of(eqn: Any) -> str:
+    """The `jax.named_scope`s that an equation was traced in."""
+    return str(eqn.source_info.name_stack)
+
+
 class Position(NamedTuple):
     """A place in a Python file that an equation was traced at."""
 

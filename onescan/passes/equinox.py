@@ -19,6 +19,8 @@ from functools import partial
 from pathlib import PurePath
 from typing import Any
 
+import jax
+
 from onescan import compat
 
 #: primitives that give back what they are given
@@ -27,6 +29,8 @@ MARKS = frozenset({"nonbatchable", "nondifferentiable_backward", "nontraceable"}
 FUNCTIONS = frozenset(
     {"maybe_set", "select_if_vmap", "unvmap_all", "unvmap_any", "unvmap_max", "vprim"}
 )
+#: the scope of an update that puts back what is there where its flag is down
+SETTER = "onescan_maybe_set"
 #: those that may be asked of some lanes, and who asks only to skip work
 QUESTIONS = frozenset({"unvmap_all", "unvmap_any"})
 ASKING = (("equinox", "internal", "_loop"), ("diffrax",))
@@ -36,7 +40,10 @@ def definition(eqn: Any) -> Callable[..., Any] | None:
     """One of Equinox's primitives as the function of arrays that defines it."""
     if eqn.primitive.name not in FUNCTIONS or _skips_work(eqn):
         return None
-    return partial(eqn.primitive.impl, **eqn.params)
+    function = partial(eqn.primitive.impl, **eqn.params)
+    if "maybe_set" not in (eqn.primitive.name, str(eqn.params.get("prim"))):
+        return function
+    return jax.named_scope(SETTER)(function)
 
 
 def _skips_work(eqn: Any) -> bool:

@@ -28,14 +28,10 @@ from jax.extend.core import Jaxpr, Literal, Var
 
 from onescan import compat
 from onescan.loop import Loop
+from onescan.passes.idle import OFF, Idle, idle_results
 from onescan.passes.split import Split, Values
 from onescan.passes.whiles import While, rebuilt
 from onescan.primitives import ELEMENTWISE
-
-#: what a value is in a round in which a lane is not active: a carry, by its number, or
-#: False, or not known
-Idle = int | None
-OFF = -1
 
 
 class NoCounterError(Exception):
@@ -112,30 +108,9 @@ def _idle(parts: While, batch: tuple[int, ...]) -> list[Idle] | None:
 
 def _evaluated(parts: While, flag: int) -> list[Idle]:
     """The results of a body where one of its carries is False."""
-    known: dict[Any, Idle] = {v: k for k, v in enumerate(parts.carry)}
-    known[parts.carry[flag]] = OFF
-
-    def read(atom: Any) -> Idle:
-        if isinstance(atom, Var):
-            return known.get(atom)
-        is_false = atom.aval.dtype == np.bool_ and not np.any(atom.val)
-        return OFF if is_false else None
-
-    out: Any
-    for eqn in parts.body.eqns:
-        name, values = eqn.primitive.name, [read(v) for v in eqn.invars]
-        out, *_ = eqn.outvars
-        if name == "and" and out.aval.dtype == np.bool_ and OFF in values:
-            known[out] = OFF
-        elif name == "select_n" and values[0] == OFF:
-            known[out] = values[1]
-        elif name in VIEWS and values[0] == OFF:
-            known[out] = OFF
-    return [read(v) for v in parts.body.outvars]
-
-
-#: what shows a flag differently
-VIEWS = ("broadcast_in_dim", "convert_element_type", "reshape")
+    carry: list[Idle] = list(range(len(parts.carry)))
+    carry[flag] = OFF
+    return idle_results(parts.body, [*[None] * parts.body_consts, *carry])
 
 
 def _with_own_conditions(

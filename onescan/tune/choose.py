@@ -22,6 +22,8 @@ from onescan.tune.speed import Speed
 SURE, HOPELESS = 3.0, 0.1
 #: predicted ratio up to which XLA keeps a loop that is not worth measuring
 SLOWER = 0.25
+#: the same of a while loop with others inside, which cannot be measured
+NEVER_MEASURED = 1.0
 #: predicted seconds of a call, by the slower engine, from which a loop is worth what
 #: measuring costs: a compilation by XLA and a few calls, once on a machine
 WORTH = 0.005
@@ -58,7 +60,8 @@ def choose(
     ratio = predicted.ratio or 1.0
     sure = not HOPELESS < ratio < SURE
     if sure or not (may_measure and _is_worth_it(loop, predicted)):
-        return Choice(ratio > SLOWER, predicted)
+        least = NEVER_MEASURED if loop.is_while and _has_whiles(loop) else SLOWER
+        return Choice(ratio > least, predicted)
     key = name()
     if key not in _choices:
         times = store.read(key)
@@ -78,9 +81,13 @@ def _is_worth_it(loop: Loop, predicted: Speed) -> bool:
     """Whether a loop runs long, on work that does not depend on its values."""
     slower = max(predicted.native or 0.0, predicted.xla or 0.0)
     long = slower * loop.about >= WORTH
+    return long and not _has_whiles(loop) and jax.process_count() == 1
+
+
+def _has_whiles(loop: Loop) -> bool:
+    """Whether while loops are inside, whose rounds nobody knows."""
     inside = (eqn for jaxpr in loop.rounds for eqn in equations(jaxpr))
-    whiles = any(eqn.primitive.name == "while" for eqn in inside)
-    return long and not whiles and jax.process_count() == 1
+    return any(eqn.primitive.name == "while" for eqn in inside)
 
 
 _choices: dict[str, Speed] = {}
