@@ -44,6 +44,10 @@ def lu(c: Any, s: Any, b: Any) -> Any:
     return lax.linalg.lu(b + 1e-3 * c)[0]
 
 
+def qr(c: Any, s: Any, b: Any) -> Any:
+    return jnp.linalg.qr(b + 1e-3 * c)[1]
+
+
 def solve(c: Any, s: Any, b: Any) -> Any:
     return 0.5 * jnp.linalg.solve(s, c + b)
 
@@ -58,7 +62,7 @@ def kalman(c: Any, s: Any, b: Any) -> Any:
 
 
 LOOPS: dict[str, Callable[..., Any]] = {
-    f.__name__: f for f in (cholesky, triangular, lu, solve, kalman)
+    f.__name__: f for f in (cholesky, triangular, lu, qr, solve, kalman)
 }
 
 

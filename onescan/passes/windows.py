@@ -124,8 +124,8 @@ def _convolution(eqn: Any) -> Callable[..., Any] | None:
         sizes = _sizes(x.shape[2:], places, rhs_dilation, strides)
         batch, channels, each = x.shape[0], x.shape[1], w.shape[0] // groups
         x = x.reshape(batch * groups, channels // groups, *x.shape[2:])
-        whole = [(1, 1, *v) for v in (places, rhs_dilation, strides)]
-        seen = _shifted(x, *whole, (*x.shape[:2], *sizes))
+        window, apart, moves = ((1, 1, *v) for v in (places, rhs_dilation, strides))
+        seen = _shifted(x, window, apart, moves, (*x.shape[:2], *sizes))
         along = "xyzuvw"[: len(sizes)]
         terms = []
         for (_, _, *place), there in seen:

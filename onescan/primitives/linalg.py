@@ -10,6 +10,9 @@ from onescan.primitives.record import Primitive
 
 #: rows or columns up to which a kernel has a matrix
 LARGEST = 64
+#: rows up to which it has few of them in reflections, which wait for each other
+#: (`benchmarks/linalg.py`: 16 rows take 0.8 times as long as LAPACK, 32 twice as long)
+FEW, ALONE = 8, 16
 #: operations that a root or a quotient counts
 ROOT = 10
 
@@ -66,6 +69,22 @@ def _lu_work(eqn: Equation) -> tuple[int, float]:
     return count * steps, rows * columns / 3 + 2 * rows * columns / 2 + 2 * ROOT
 
 
+def _qr_work(eqn: Equation) -> tuple[int, float]:
+    """Reflections of all columns, and their product."""
+    count, rows, columns = _sizes(eqn)
+    width = columns + eqn.outvars[0].aval.shape[-1]
+    return count * min(rows, columns), 2.0 * rows * width + 4 * ROOT
+
+
+def _qr_refused(eqn: Equation) -> str | None:
+    if eqn.params.get("pivoting"):
+        return "exchanges columns"
+    count, rows, columns = _sizes(eqn)
+    if count < FEW and max(rows, columns) > ALONE:
+        return f"is of a {rows} x {columns} matrix, which a library does as well"
+    return _refused(eqn)
+
+
 def _exchanges(eqn: Equation) -> tuple[int, float]:
     (out,) = eqn.outvars
     return prod(out.aval.shape), float(eqn.invars[0].aval.shape[-1])
@@ -105,6 +124,14 @@ RECORDS = [
         work=_lu_work,
         refuses=_refused,
         words=("LU factor", "LU factors"),
+    ),
+    Primitive(
+        name="qr",
+        kind="matrix",
+        axes=_batched,
+        work=_qr_work,
+        refuses=_qr_refused,
+        words=("QR factor", "QR factors"),
     ),
     Primitive(
         name="lu_pivots_to_permutation",

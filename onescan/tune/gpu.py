@@ -48,6 +48,9 @@ class GpuCosts:
     xla_product: float = 2500.0
     xla_update: float = 150.0
     xla_operation: float = 1e-4
+    #: ns of a call of cuSOLVER or cuBLAS for small matrices: a guess, not yet measured
+    #: (`benchmarks/linalg.py` shows it)
+    xla_matrix: float = 20000.0
 
 
 HOPPER = GpuCosts("NVIDIA, fitted to an H200")
@@ -86,6 +89,7 @@ def by_xla(loop: Loop, costs: GpuCosts = HOPPER) -> float:
         "product": costs.xla_product,
         "gather": costs.xla_update,
         "update": costs.xla_update,
+        "matrix": costs.xla_matrix,
     }
     taken = costs.xla_step
     for work in step_of(loop):

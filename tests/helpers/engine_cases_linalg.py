@@ -92,6 +92,15 @@ LINALG: dict[str, Case] = {
         ),
         (I, (4,)),
     ),
+    **{
+        f"qr_{rows}x{columns}": case(
+            lambda x: (jnp.linalg.qr(jnp.tanh(x)), jnp.linalg.qr(x, mode="complete")),
+            (dtype, (rows, columns)),
+            rounds=16,
+        )
+        for rows, columns, dtype in ((3, 3, F), (5, 2, F), (2, 4, D), (12, 7, D))
+    },
+    "qr_of_triangle": case(lambda x: jnp.linalg.qr(jnp.triu(x)), (F, (4, 4)), rounds=4),
     "solve": case(
         lambda a, b: jnp.linalg.solve(dominant(a), b), (D, (4, 4)), (D, (4,)), rounds=16
     ),

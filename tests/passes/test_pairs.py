@@ -105,4 +105,4 @@ def test_what_has_no_definition_is_left() -> None:
     jax.jit(lambda c: onescan.scan(step, c, None, length=3)[0])(numbers(8))
     row = onescan.report().rows[-1]
     assert row.engine == "xla"
-    assert "complex64" in row.reason
+    assert "complex64" in str(row.reason)

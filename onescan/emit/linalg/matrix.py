@@ -67,10 +67,12 @@ class InMemory:
 class Walk:
     """Loops over the rows and columns of matrices with at most `size` of them."""
 
-    def __init__(self, e: Emitter, size: int, operations: float) -> None:
+    def __init__(
+        self, e: Emitter, size: int, operations: float, most: int = UNROLLED
+    ) -> None:
         self.e, self.size = e, size
         roomy = e.unrolled + operations <= e.unrolled_in_all
-        self.unrolled = size <= UNROLLED and roomy
+        self.unrolled = size <= most and roomy
         if self.unrolled:
             e.unrolled += int(operations)
         #: of vectors along a dimension of the matrix itself

@@ -69,9 +69,14 @@ def _order(params: Any, pivots: Any) -> Any:
     return order
 
 
+def _qr(params: Any, x: Any) -> Any:
+    return list(np.linalg.qr(x, "complete" if params["full_matrices"] else "reduced"))
+
+
 MATRICES = {
     "cholesky": _cholesky,
     "triangular_solve": _triangular_solve,
     "lu": _lu,
+    "qr": _qr,
     "lu_pivots_to_permutation": _order,
 }

@@ -1,0 +1,165 @@
+"""qr: Householder reflections, column by column, and their product.
+
+Signs are LAPACK's: a column becomes minus its size, with the sign of its first element;
+one that is zero below the diagonal is left as it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onescan.emit import elementwise as el
+from onescan.emit import types as ty
+from onescan.emit.arrays import Array, Index, as_value
+from onescan.emit.convert import intrinsic, like
+from onescan.emit.emitter import Emitter
+from onescan.emit.linalg.matrix import (
+    Batch,
+    Elements,
+    InMemory,
+    InRegisters,
+    Walk,
+    after,
+    magnitude,
+    matrix_by_matrix,
+    minus_product,
+    over,
+    reciprocal,
+    root,
+    times,
+    width_at,
+)
+
+#: rows up to which all loops are written out
+UNROLLED = 5
+
+
+def qr(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+    (x,) = operands
+    q, r = targets = [e.fresh(v) for v in eqn.outvars]
+    rows, columns = x.shape[-2:]
+    steps = min(rows, columns)
+    if 0 in x.shape:
+        return targets
+    operations = 2 * rows * columns * steps + 2 * rows * q.shape[-1] * steps
+    walk = Walk(e, max(rows, columns), operations, UNROLLED)
+    walk.width = 1
+    front, lanes = q.shape[:-2], q.lanes[:-2]
+    room: Any = None
+    scales: Any = None
+    if not walk.unrolled:
+        room = e.scratch((*front, rows, columns), (*lanes, None, None), x.dtype)
+        scales = e.scratch((*front, steps), (*lanes, None), x.dtype)
+    orthogonal: Any = q.memory
+    upper: Any = r.memory
+
+    def visit(batch: Batch) -> None:
+        if walk.unrolled:
+            a: Elements = InRegisters()
+            tau: Elements = InRegisters()
+            made: Elements = InRegisters()
+        else:
+            a = InMemory(e, room, lambda i, j: (*batch, i, j))
+            tau = InMemory(e, scales, lambda i, j: (*batch, i))
+            made = InMemory(e, orthogonal, lambda i, j: (*batch, i, j))
+        kind = ty.register_type(x.dtype)
+        zero, one = ty.constant(kind, 0), ty.constant(kind, 1)
+        for i in walk.each(0, rows):
+            for j in walk.each(0, columns):
+                a.put(i, j, ty.splat(e.b, x.at((*batch, i, j)), width_at(batch)))
+        for k in walk.each(0, steps):
+            tau.put(k, 0, _reflect(walk, a, k, rows))
+            for j in walk.each(after(e, k), columns):
+                _apply(walk, a, a, tau, k, j, rows)
+        for i in walk.each(0, rows):
+            for j in walk.each(0, q.shape[-1]):
+                is_one = _same(e, i, j)
+                value = one if is_one is True else zero
+                if not isinstance(is_one, bool):
+                    value = e.b.select(is_one, one, zero)
+                made.put(i, j, ty.splat(e.b, value, width_at(batch)))
+        for t in walk.each(0, steps):
+            last = steps - 1
+            k = last - t if isinstance(t, int) else e.b.sub(as_value(e.b, last), t)
+            for j in walk.each(k, q.shape[-1]):
+                _apply(walk, a, made, tau, k, j, rows)
+        if walk.unrolled:
+            for i in range(rows):
+                for j in range(q.shape[-1]):
+                    orthogonal.store(e.b, (*batch, i, j), made.get(i, j))
+        for i in walk.each(0, r.shape[-2]):
+            for j in walk.each(0, _smaller(e, i, columns)):
+                upper.store(e.b, (*batch, i, j), zero)
+            for j in walk.each(i, columns):
+                upper.store(e.b, (*batch, i, j), a.get(i, j))
+
+    matrix_by_matrix(e, q, visit, operations)
+    return targets
+
+
+def _same(e: Emitter, i: Index, j: Index) -> Any:
+    if isinstance(i, int) and isinstance(j, int):
+        return i == j
+    return e.b.icmp_signed("==", as_value(e.b, i), as_value(e.b, j))
+
+
+def _smaller(e: Emitter, i: Index, n: int) -> Index:
+    if isinstance(i, int):
+        return min(i, n)
+    most = as_value(e.b, n)
+    return e.b.select(e.b.icmp_signed("<", i, most), i, most)
+
+
+def _reflect(walk: Walk, a: Elements, k: Index, rows: int) -> ty.Value:
+    """Make column k a multiple of a unit vector; the vector of the reflection is left
+    below the diagonal, and its scale is given back."""
+    e, b = walk.e, walk.e.b
+    first = a.get(k, k)
+    largest = walk.cell(magnitude(b, first))
+    below = walk.cell(like(first, 0))
+    for i in walk.each(after(e, k), rows):
+        size = magnitude(b, a.get(i, k))
+        larger = b.fcmp_unordered(">", size, largest.get())
+        largest.set(b.select(larger, size, largest.get()))
+        below.set(b.fadd(below.get(), size))
+    flat = b.fcmp_ordered("==", below.get(), like(first, 0))
+    unit = b.select(flat, like(first, 1), largest.get())
+    start = over(b, first, unit)
+    squares = walk.cell(times(b, start, start))
+    for i in walk.each(after(e, k), rows):
+        part = over(b, a.get(i, k), unit)
+        square = b.fmul(part, part, flags=el.CONTRACT)
+        squares.set(b.fadd(squares.get(), square, flags=el.CONTRACT))
+    norm = times(b, root(b, squares.get()), unit)
+    turned = b.fneg(intrinsic(b, "llvm.copysign", norm, first))
+    scale = b.select(flat, like(first, 0), over(b, b.fsub(turned, first), turned))
+    inverse = reciprocal(b, b.fsub(first, turned))
+    for i in walk.each(after(e, k), rows):
+        value = a.get(i, k)
+        a.put(i, k, b.select(flat, value, times(b, value, inverse)))
+    a.put(k, k, b.select(flat, first, turned))
+    return scale
+
+
+def _apply(
+    walk: Walk,
+    vectors: Elements,
+    to: Elements,
+    scales: Elements,
+    k: Index,
+    j: Index,
+    rows: int,
+) -> None:
+    """Reflect column j by reflection k."""
+    e, b = walk.e, walk.e.b
+    along = walk.cell(to.get(k, j))
+    for i in walk.each(after(e, k), rows):
+        part = b.fmul(vectors.get(i, k), to.get(i, j), flags=el.CONTRACT)
+        along.set(b.fadd(along.get(), part, flags=el.CONTRACT))
+    share = times(b, along.get(), scales.get(k, 0))
+    to.put(k, j, b.fsub(to.get(k, j), share))
+    for i in walk.each(after(e, k), rows):
+        to.put(i, j, minus_product(b, to.get(i, j), share, vectors.get(i, k)))
+
+
+RULES = {"qr": qr}
