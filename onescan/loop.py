@@ -74,6 +74,7 @@ class Loop:
     added_axes: int = 0  # in front of a step's values, by `jax.vmap`, where known
     differentiated: bool = False  # whether JAX made it for a gradient
     is_while: bool = False  # as many rounds as its condition says, in one step
+    converted: int = 0  # bytes of a step that are written anew around a kernel
 
     @property
     def const_avals(self) -> list[Any]:

@@ -17,7 +17,7 @@ import numpy as np
 from jax import lax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 
-from onescan.loop import Loop
+from onescan.loop import Loop, nbytes
 from onescan.passes.complex_rules import RULES, Pair, Unsupported
 from onescan.passes.inline import expand
 from onescan.passes.split import Split, Values, slice_of
@@ -39,8 +39,11 @@ def pairs(loop: Loop) -> Split | None:
         return None
     consts = jaxpr.invars[: loop.num_consts]
     carry = jaxpr.invars[loop.num_consts : loop.num_consts + loop.num_carry]
+    stacked = jaxpr.invars[loop.num_consts + loop.num_carry :]
+    stacked += jaxpr.outvars[loop.num_carry :]
     smaller = loop.replace(
         body=body,
+        converted=nbytes([v.aval for v in stacked if _is_complex(v)]),
         num_consts=sum(map(_parts_of, consts)),
         num_carry=sum(map(_parts_of, carry)),
     )

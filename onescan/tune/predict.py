@@ -34,7 +34,8 @@ def _native(loop: Loop, profile: Profile, cores: int, costs: Costs) -> float:
     one = sum(n * _cost(what, costs) for what, n in profile.runs.items())
     helpers = min(cores, profile.tiles) if profile.threads else 1
     rounds = -(-profile.tiles // helpers)
-    streams = nbytes(loop.x_avals + loop.y_avals) * costs.streamed_byte
+    streamed = nbytes(loop.x_avals + loop.y_avals) + loop.converted
+    streams = streamed * costs.streamed_byte
     steps = ROUNDS if loop.is_while else max(loop.length, 1)
     return 1e-9 * (one * rounds * costs.waiting / steps + streams)
 
