@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jax.extend.core import ClosedJaxpr, Jaxpr
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var
 
 from onescan import compat
 from onescan.loop import Loop
@@ -62,13 +62,29 @@ def rebuilt(
     """A while loop with another condition and body."""
     made = compat.while_loop_of(
         {
-            "cond_jaxpr": cond,
-            "body_jaxpr": body,
+            "cond_jaxpr": _without_constants(cond),
+            "body_jaxpr": _without_constants(body),
             "cond_nconsts": cond_consts,
             "body_nconsts": body_consts,
         }
     )
     return made.replace(name=loop.name, source=loop.source)
+
+
+def _without_constants(closed: ClosedJaxpr) -> ClosedJaxpr:
+    """The same body, with the arrays that were traced into it as literals."""
+    jaxpr = closed.jaxpr
+    if not jaxpr.constvars:
+        return closed
+    pairs = zip(jaxpr.constvars, closed.consts, strict=True)
+    known: dict[Any, Any] = {v: Literal(value, v.aval) for v, value in pairs}
+    replaced = lambda atoms: [
+        known.get(v, v) if isinstance(v, Var) else v for v in atoms
+    ]
+    eqns = [eqn.replace(invars=replaced(eqn.invars)) for eqn in jaxpr.eqns]
+    info = jaxpr.debug_info._replace(arg_names=None, result_paths=None)
+    outs = replaced(jaxpr.outvars)
+    return ClosedJaxpr(Jaxpr([], jaxpr.invars, outs, eqns, debug_info=info), [])
 
 
 def unchanged(loop: Loop) -> Split | None:

@@ -57,6 +57,20 @@ def test_counters_and_flags_are_those_of_the_whole_batch(most: Any, trips: Any) 
     assert_same(native, run("xla", f, trips))
 
 
+def test_constants_of_a_body() -> None:
+    """Arrays that NumPy made stand in the body of a loop."""
+    table = np.array([0.5, 0.25], np.float32)
+
+    def f(n: Any) -> Any:
+        body = lambda s: (s[0] - np.int32(1), s[1] * table + np.bool_(True))
+        start = (n, jnp.zeros(2))
+        return eqxi.while_loop(lambda s: s[0] > 0, body, start, kind="lax")
+
+    native = run("native", jax.vmap(f), TRIPS)
+    assert "lanewise" in onescan.report()[0].passes
+    assert_same(native, run("xla", jax.vmap(f), TRIPS))
+
+
 def test_batches_of_batches() -> None:
     f = jax.vmap(jax.vmap(_carry(6)))
     trips = TRIPS[:16].reshape(2, 8)
