@@ -23,7 +23,7 @@ from timing import in_turns
 
 import onescan
 from onescan.passes.products import product
-from onescan.targets.cpu import machine
+from onescan.targets.cpu import machine, products  # noqa: F401 (its lowering)
 
 #: rows, columns, contracted, and whether x comes with the contraction first: the
 #: products of gradients of recurrent cells
