@@ -27,7 +27,7 @@ class Settings:
     """What decides how a loop is lowered."""
 
     engine: Engine | str = "auto"
-    installed: bool = False  # take every jax.lax.scan, not only onescan.scan
+    installed: bool = False  # take every loop of JAX, not only onescan.scan
     strict: bool = False  # a loop left to XLA is an error
     check: bool = False  # run both engines and compare
     sequential: bool = False  # every recurrence in the order of its steps
@@ -85,7 +85,7 @@ def set_globally(**changes: Any) -> None:
 
 
 def install(*, strict: bool = False, check: bool = False) -> None:
-    """Let onescan take every `jax.lax.scan` of this process.
+    """Let onescan take every `jax.lax.scan` and `while_loop` of this process.
 
     Loops inside libraries are taken too. Functions compiled earlier are compiled
     again on their next call. Undo with `uninstall`.

@@ -52,7 +52,7 @@ def fori_loop(
     """`jax.lax.fori_loop`: ``val = body_fun(i, val)`` for i from lower to upper - 1.
 
     With bounds that are known when the loop is compiled it is a scan, and so a kernel;
-    other bounds make it a `jax.lax.while_loop`, which stays with XLA.
+    other bounds make it a `jax.lax.while_loop`, a kernel without a gradient.
 
     >>> import onescan
     >>> print(onescan.fori_loop(0, 5, lambda i, total: total + i, 0))
