@@ -66,6 +66,7 @@ def test_targets_do_not_know_each_other() -> None:
     assert wrong == []
 
 
-def test_only_one_file_imports_private_jax() -> None:
+def test_only_one_folder_imports_private_jax() -> None:
     private = [name for name, p in FILES.items() if "jax._src" in p.read_text()]
-    assert private == ["onescan.compat"]
+    assert private
+    assert all(name.startswith("onescan.compat") for name in private)
