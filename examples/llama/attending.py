@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from examples.llama.cache import SLOTS, KVCache
 from examples.llama.products import NARROWEST
 
-WARPS, STAGES = 4, 2
+WARPS, STAGES = 4, 3
 
 
 class StackedCache(NamedTuple):

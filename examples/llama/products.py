@@ -93,7 +93,7 @@ def in_place(
     tokens, size = x.shape
     shape = stacks[0].shape
     columns = math.gcd(COLUMNS, shape[2])
-    rows = math.gcd(ROWS if len(stacks) == 1 else ROWS // 2, size)
+    rows = math.gcd(ROWS, size)
     parts = _parts(size // rows, shape[2] // columns)
     padded = max(NARROWEST, 1 << (tokens - 1).bit_length())
     x = jnp.pad(x, ((0, padded - tokens), (0, 0)))
@@ -131,15 +131,11 @@ def _kernel(layer_ref: Any, x_ref: Any, *refs: Any, rows: int, steps: int) -> No
     across = pallas.ds(pallas.program_id(0) * columns, columns)
     first = pallas.program_id(1) * steps
 
-    def add(step: Any, totals: list[Any]) -> list[Any]:
-        down = pallas.ds((first + step) * rows, rows)
-        x = x_ref[:, down]
-        return [
-            total + triton.dot(x, stack[layer, down, across])
-            for total, stack in zip(totals, stacks, strict=True)
-        ]
+    for stack, result in zip(stacks, results, strict=True):
 
-    zeros = [jnp.zeros(result.shape, jnp.float32) for result in results]
-    totals = jax.lax.fori_loop(0, steps, add, zeros)
-    for result, total in zip(results, totals, strict=True):
-        result[...] = total
+        def add(step: Any, total: Any, stack: Any = stack) -> Any:
+            down = pallas.ds((first + step) * rows, rows)
+            return total + triton.dot(x_ref[:, down], stack[layer, down, across])
+
+        zero = jnp.zeros(result.shape, jnp.float32)
+        result[...] = jax.lax.fori_loop(0, steps, add, zero)
