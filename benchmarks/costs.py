@@ -43,8 +43,11 @@ ROUNDS = 20_000  # of a loop of instructions
 CHAINS = 8  # that do not wait for each other
 REPEATS = 7  # the fastest counts
 UNITS = {"waiting": "times", "streamed_byte": "ns/byte"}
-#: facts, and what another command measures (`benchmarks/products.py`)
-KEPT = ("name", "vector_bits", "xla_small", "xla_library")
+#: facts, and what other commands measure (`benchmarks/products.py`, `linalg.py`)
+KEPT = ("name", "vector_bits", "xla_small", "xla_library") + (
+    "xla_matrix",
+    "xla_matrix_operation",
+)
 
 LOOP = """
 target triple = "{triple}"

@@ -49,9 +49,10 @@ def primitives_of(f: Callable[..., Any], args: list[Any]) -> set[str]:
     return {eqn.primitive.name for eqn in equations(jaxpr)}
 
 
-#: primitives that only other JAX versions, or programs on several devices, have
+#: primitives that only other JAX versions, programs on several devices, or Equinox have
 ELSEWHERE = set(
-    "copy copy_p reshard pvary sharding_constraint expand_dims log2".split()
+    "copy copy_p reshard pvary sharding_constraint expand_dims log2 "
+    "unvmap_all unvmap_any".split()
 )
 
 
