@@ -44,7 +44,11 @@ CHAINS = 8  # that do not wait for each other
 REPEATS = 7  # the fastest counts
 UNITS = {"waiting": "times", "streamed_byte": "ns/byte"}
 #: facts, and what other commands measure (`benchmarks/products.py`, `linalg.py`)
-KEPT = ("name", "vector_bits", "xla_small", "xla_library") + (
+KEPT = (
+    "name",
+    "vector_bits",
+    "xla_small",
+    "xla_library",
     "xla_matrix",
     "xla_matrix_operation",
 )

@@ -30,6 +30,11 @@ class Work:
         return self.elements * self.each * self.times
 
 
+def counted_steps(loop: Loop) -> int:
+    """The steps, or rounds of a while loop, that a kernel's profile counts."""
+    return ROUNDS if loop.is_while else max(loop.length, 1)
+
+
 def step_of(loop: Loop) -> list[Work]:
     """What each equation does in one step of a scan, one round of a while loop."""
     return [work for jaxpr in loop.rounds for work in work_of(jaxpr)]

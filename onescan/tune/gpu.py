@@ -15,7 +15,7 @@ from jax.extend.core import Jaxpr
 from onescan import compat
 from onescan.loop import Loop
 from onescan.plan.profile import Instruction, Profile
-from onescan.plan.work import ROUNDS, step_of
+from onescan.plan.work import ROUNDS, counted_steps, step_of
 from onescan.primitives import record_of
 from onescan.tune.speed import Speed
 
@@ -62,7 +62,7 @@ def predicted(
     """What each engine will take, with so many blocks on so many multiprocessors."""
     shared = 1 + costs.sharing * max(0.0, blocks / cores - 1)
     one = sum(n * _cost(what, costs) for what, n in profile.runs.items()) * shared
-    return Speed(1e-9 * one / max(loop.about, 1), by_xla(loop, costs))
+    return Speed(1e-9 * one / counted_steps(loop), by_xla(loop, costs))
 
 
 def _cost(what: Instruction, costs: GpuCosts) -> float:

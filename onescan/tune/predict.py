@@ -13,7 +13,7 @@ from typing import Any
 
 from onescan.loop import Loop, nbytes
 from onescan.plan.profile import Instruction, Profile
-from onescan.plan.work import ROUNDS, Work, step_of
+from onescan.plan.work import Work, counted_steps, step_of
 from onescan.primitives import record_of
 from onescan.tune.costs import Costs
 from onescan.tune.speed import Speed
@@ -36,8 +36,8 @@ def _native(loop: Loop, profile: Profile, cores: int, costs: Costs) -> float:
     rounds = -(-profile.tiles // helpers)
     streamed = nbytes(loop.x_avals + loop.y_avals) + loop.converted
     streams = streamed * costs.streamed_byte
-    steps = ROUNDS if loop.is_while else max(loop.length, 1)
-    return 1e-9 * (one * rounds * costs.waiting / steps + streams)
+    computing = one * rounds * costs.waiting / counted_steps(loop)
+    return 1e-9 * (computing + streams)
 
 
 @lru_cache(maxsize=4096)
