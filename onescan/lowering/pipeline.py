@@ -27,11 +27,16 @@ from onescan.lowering.views import views
 from onescan.passes import KERNEL_PASSES, WHILE_PASSES, XLA_PASSES
 from onescan.passes.inline import inline
 from onescan.passes.surround import Lower, Passed, stock
+from onescan.passes.worth import operations
 from onescan.plan.plan import Plan
 from onescan.switches import Settings
 from onescan.targets import target_of
 from onescan.targets.base import Target, TooLarge
 from onescan.tune.choose import Choice
+
+#: the share of a step's operations that must leave a loop which XLA keeps, for it to be
+#: taken apart: what waits in memory for it costs too
+WORTH = 0.02
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,9 +154,11 @@ def fitting(plan: Plan, target: Target) -> tuple[Plan, Any]:
 
 def _is_worth_it(passed: Passed, unroll: int, target: Target) -> bool:
     """Whether a loop that XLA keeps gains from what the passes did."""
-    return unroll > passed.whole.core.unroll or not all(
-        map(target.keeps_busy, passed.moved)
-    )
+    if unroll > passed.whole.core.unroll:
+        return True
+    saved = sum(operations(eqn) for eqn in passed.moved if not target.keeps_busy(eqn))
+    whole = sum(map(operations, passed.whole.loop.body.jaxpr.eqns))
+    return saved > 0 and saved >= WORTH * whole
 
 
 def _native(decision: Decision, target: Target) -> Native:

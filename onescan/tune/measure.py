@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -22,40 +24,52 @@ from onescan.tune.speed import Speed
 SECONDS = 0.1
 #: calls of each engine, at least and at most
 FEWEST, MOST = 3, 20
+#: different numbers that an array of them has
+VARIETY = 4096
 
 
-def measured(
-    native: Callable[..., Any],
-    stock: Callable[..., Any],
-    types: Sequence[Any],
-    length: int,
-) -> Speed:
-    """Seconds of a step of two functions of arrays of these types."""
-    args = jax.device_put([_made_up(aval, k) for k, aval in enumerate(types)])
-    with switches.using(engine="xla"):  # as stock JAX has it, inner loops included
-        xla = _compiled(stock, args)
-    ours = _compiled(native, args)
-    for call in (ours, xla):
+@dataclass(frozen=True)
+class Trial:
+    """A function that runs so many steps on arrays of these types."""
+
+    function: Callable[..., Any]
+    types: Sequence[Any]
+    steps: int
+
+
+def measured(native: Trial, xla: Trial) -> Speed:
+    """Seconds of a step of two functions, which are compiled at the same time."""
+    with ThreadPoolExecutor(1) as beside:
+        with switches.using(engine="xla"):  # as stock JAX has it, inner loops included
+            waiting = beside.submit(_lowered(xla).compile)
+        calls = [_lowered(native).compile(), waiting.result()]
+    some = [_made_up_all(trial.types) for trial in (native, xla)]
+    for call, args in zip(calls, some, strict=True):
         jax.block_until_ready(call(*args))
     taken: tuple[list[float], list[float]] = ([], [])
     end = time.perf_counter() + SECONDS
     while len(taken[0]) < MOST:
         if len(taken[0]) >= FEWEST and time.perf_counter() > end:
             break
-        for call, times in zip((ours, xla), taken, strict=True):
+        for call, args, times in zip(calls, some, taken, strict=True):
             start = time.perf_counter()
             jax.block_until_ready(call(*args))
             times.append(time.perf_counter() - start)
-    native_seconds, xla_seconds = (min(times) / length for times in taken)
-    return Speed(native_seconds, xla_seconds, measured=True)
+    ours, theirs = map(min, taken)
+    return Speed(ours / native.steps, theirs / xla.steps, measured=True)
 
 
-def _compiled(f: Callable[..., Any], args: Sequence[Any]) -> Callable[..., Any]:
-    return jax.jit(lambda *xs: f(*xs)).lower(*args).compile()
+def _lowered(trial: Trial) -> Any:
+    return jax.jit(lambda *xs: trial.function(*xs)).lower(*trial.types)
+
+
+def _made_up_all(types: Sequence[Any]) -> Sequence[Any]:
+    return jax.device_put([_made_up(aval, k) for k, aval in enumerate(types)])
 
 
 def _made_up(aval: Aval, seed: int) -> np.ndarray:
     shape, dtype = tuple(aval.shape), np.dtype(aval.dtype)
     if not jax.numpy.issubdtype(dtype, np.floating):
         return np.zeros(shape, dtype)
-    return np.random.default_rng(seed).random(shape, np.float32).astype(dtype)
+    some = np.random.default_rng(seed).random(VARIETY, np.float32).astype(dtype)
+    return np.resize(some, shape)

@@ -39,14 +39,16 @@ from onescan.tune import store
 from onescan.tune.choose import Choice
 from onescan.tune.choose import choose as choose_engine
 from onescan.tune.costs import Costs, costs_of
-from onescan.tune.measure import measured
+from onescan.tune.measure import Trial, measured
 from onescan.tune.predict import by_xla, predicted
 from onescan.tune.speed import Speed
 
 #: multiply-adds of one product in one step from which XLA's library is as good
 LARGE_PRODUCT = 30_000_000
-#: seconds of a step by prediction that a trial's loop takes in all, and bytes it moves
+#: seconds that a trial's loop takes by prediction, and bytes it moves
 TRIAL_SECONDS, TRIAL_BYTES = 0.02, 64 << 20
+#: the same up to which the whole loop is tried, which is compiled already
+WHOLE_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -135,17 +137,25 @@ class Cpu(Target):
         return choose_engine(loop, times, may_measure, name, trial)
 
     def _trial(self, plan: Plan, kernel: Kernel, expected: Speed) -> Speed:
-        """Both engines on some steps of a loop."""
+        """Both engines on some steps of a loop: by the kernel itself if that is short.
+
+        Then what was compiled for the trial is what the program runs.
+        """
         loop = plan.loop.in_steps()
-        steps = min(loop.length, int(TRIAL_SECONDS / (expected.native or 1e-9)) + 1)
-        each = nbytes(loop.x_avals + loop.y_avals)
-        short = loop.replace(length=max(2, min(steps, TRIAL_BYTES // max(each, 1))))
-        if short.length != plan.loop.length:
-            plan = self.plan(short)
+        each, step = nbytes(loop.x_avals + loop.y_avals), expected.native or 1e-9
+        most = max(2, TRIAL_BYTES // max(each, 1))
+        short = loop.replace(
+            length=max(2, min(loop.length, int(TRIAL_SECONDS / step) + 1, most))
+        )
+        whole = loop.length <= most and loop.length * step <= WHOLE_SECONDS
+        ours = loop if whole else short
+        if ours is not plan.loop:
+            plan = self.plan(ours)
             plan, kernel = self.verified(plan, self.build(plan))
-        ours = bound(short, self.lower(plan, kernel))
+        native = lambda *args: bound(ours, self.lower(plan, kernel))(*args)
         found = measured(
-            ours, bound(short, stock(short)), arguments(short), short.length
+            Trial(native, arguments(ours), ours.length),
+            Trial(bound(short, stock(short)), arguments(short), short.length),
         )
         around = 1e-9 * loop.converted * self.costs.streamed_byte
         return replace(found, native=(found.native or 0.0) + around)
