@@ -4,14 +4,17 @@ With ``--loops 5000`` it ends after so many; on a machine with a GPU it runs the
 
 Each seed is a batch of loops compiled together, run under the native engine, stock
 `jax.lax.scan` and the plain Python loop.  A failure is printed with its seed and the
-smallest loop that still fails, as a program to run; the run then goes on.
+smallest loop that still fails, as a program to run; the run then goes on.  Loops that
+the engine leaves to XLA for a reason are counted, by the reason.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
+from collections import Counter
 from itertools import count
 from pathlib import Path
 
@@ -19,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "helpers"))
 
 import jax
 from fuzz.check import Batch, failures, wide_batch
-from fuzz.shrink import as_python, fails, shrunk
+from fuzz.shrink import as_python, fails, is_refusal, shrunk
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -43,6 +46,7 @@ def main() -> int:
     jax.config.update("jax_enable_x64", True)
     console = Console()
     start, loops, failed = time.monotonic(), 0, 0
+    left: Counter[str] = Counter()
     columns = [
         SpinnerColumn(),
         TextColumn("seed {task.fields[seed]}, {task.fields[loops]} loops"),
@@ -63,7 +67,7 @@ def main() -> int:
             if enough or elapsed > 60 * options.minutes:
                 break
             batch = wide_batch(seed, LOOPS)
-            for bad in failing(batch):
+            for bad in failing(batch, left):
                 failed += 1
                 show(bad, console)
             loops += LOOPS
@@ -71,20 +75,33 @@ def main() -> int:
                 jax.clear_caches()
     console.print(
         f"{loops} loops on {jax.default_backend()} in {elapsed / 60:.1f} minutes from "
-        f"seed {options.seed}: {failed} failed"
+        f"seed {options.seed}: {failed} failed, {left.total()} left to XLA"
     )
+    for reason, number in left.most_common():
+        console.print(f"  {number:5} {reason}")
     return 1 if failed else 0
 
 
-def failing(batch: Batch) -> list[Batch]:
+def failing(batch: Batch, left: Counter[str]) -> list[Batch]:
     """The loops of a batch that fail, each as a batch of its own."""
     try:
         if not failures(batch):
             return []
     except Exception:  # which loop it was is seen below
         pass
-    alone = [batch.replace(programs=(program,)) for program in batch.programs]
-    return [one for one in alone if fails(one) is not None] or [batch]
+    found, whole = [], True
+    for program in batch.programs:
+        alone = batch.replace(programs=(program,))
+        try:
+            if failures(alone):
+                found.append(alone)
+        except Exception as error:
+            if is_refusal(error):
+                whole = False
+                left[re.sub(r".* was left to XLA: | at [^ ]*|\d+", "", str(error))] += 1
+            else:
+                found.append(alone)
+    return found or [batch] * whole
 
 
 def show(batch: Batch, console: Console) -> None:

@@ -124,6 +124,12 @@ def _convert(eqn: Any, _: Any, x: Any) -> Any:
     return Pair(*(lax.convert_element_type(part, kind) for part in x))
 
 
+def _complex(eqn: Any, _: Any, *parts: Any) -> Pair:
+    """Of one shape, where one part may be a number and the other an array."""
+    shape = eqn.outvars[0].aval.shape
+    return Pair(*(jnp.broadcast_to(part, shape) for part in parts))
+
+
 def _conj(eqn: Any, _: Any, x: Any) -> Pair:
     if isinstance(x, Pair):
         return Pair(x.re, -x.im)
@@ -218,7 +224,7 @@ MOVED = """
 RULES: dict[str, Any] = {
     **dict.fromkeys(MOVED, _apart),
     "abs": _plain(magnitude),
-    "complex": _plain(Pair),
+    "complex": _complex,
     "cond": _cond,
     "conj": _conj,
     "convert_element_type": _convert,

@@ -46,6 +46,10 @@ CASES: dict[str, Callable[..., Any]] = {
         *(x[jnp.array([1, 3])], x.at[jnp.array([0, 2])].add(y[:2]), x.at[1].set(0)),
         lax.dynamic_slice(x, (jnp.int32(x[0].real > 0),), (2,)),
     ],
+    "joined": lambda x, y: [  # of lanes and of a number that they share
+        jax.vmap(lambda a: lax.complex(a, y.imag[0]))(x.real),
+        jax.vmap(lambda a: lax.complex(y.real[0], a))(x.imag),
+    ],
     "converted": lambda x, y: [x.astype("complex128"), x.real.astype("complex64") + y],
     "inner scan": lambda x, y: lax.scan(lambda c, z: (c * z + 1, c.real), x[0], y),
     "inner branch": lambda x, y: lax.cond(

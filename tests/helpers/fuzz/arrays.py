@@ -69,7 +69,7 @@ def joining(pool: Pool) -> Proposal | None:
 
 
 def counting(pool: Pool) -> Proposal | None:
-    x = pool.pick(lambda v: len(v.shape) > 0 and v.dtype != "bool")
+    x = pool.pick(lambda v: len(v.shape) > 0 and v.is_real)
     if x is None:
         return None
     axis = pool.number(0, len(x.shape) - 1)
@@ -78,7 +78,7 @@ def counting(pool: Pool) -> Proposal | None:
 
 
 def reducing(pool: Pool) -> Proposal | None:
-    x = pool.pick(lambda v: len(v.shape) > 0 and v.dtype != "bool")
+    x = pool.pick(lambda v: len(v.shape) > 0 and v.is_real)
     if x is None:
         return None
     axes = tuple(k for k in range(len(x.shape)) if pool.chance(0.6)) or (0,)
@@ -152,7 +152,7 @@ def reading(pool: Pool) -> Proposal | None:
         f"lax.dynamic_slice({{0}}, ({starts},), {sizes})",
         f"lax.dynamic_index_in_dim({{0}}, {{1}}, {axis})",
     ]
-    if not x.is_float:  # a fill value is as large as can be, or NaN
+    if x.is_int:  # a fill value is as large as can be, or NaN
         forms.append(f"jnp.take({{0}}, {{1}}, axis={axis}, mode='fill')")
     rows = pool.pick(lambda v: v.is_index and len(v.shape) == 1)
     if rows is not None and pool.chance(0.5):
@@ -163,7 +163,7 @@ def reading(pool: Pool) -> Proposal | None:
 
 
 def writing(pool: Pool) -> Proposal | None:
-    x, i = pool.pick(lambda v: len(v.shape) > 0 and v.dtype != "bool"), pool.index()
+    x, i = pool.pick(lambda v: len(v.shape) > 0 and v.is_real), pool.index()
     if x is None or i is None:
         return None
     rows = pool.pick(lambda v: v.is_index and len(v.shape) == 1)

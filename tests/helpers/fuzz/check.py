@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,23 +19,40 @@ from engines import without_passes
 
 import onescan
 from fuzz.generate import generate
-from fuzz.program import Program
+from fuzz.program import Program, Value
+from fuzz.transforms import (
+    GRADIENTS,
+    TOLD,
+    WHILES,
+    Mode,
+    called,
+    constant_axes,
+    lanes_of,
+    rounds_of,
+)
+from onescan import switches
 from onescan.api import reference
 
 #: XLA's own code generation is not what is tested
 CHEAP = {"xla_backend_optimization_level": 0}
 HALVES = (jnp.float16, jnp.bfloat16)
-Mode = Literal["plain", "vmap", "grad", "jvp", "twice"]
-#: modes of the long runs and how often each is tried; "twice" is a vmap of a vmap
+#: modes of the long runs and how often each is tried
 MODES: dict[Mode, float] = {
-    "plain": 0.4,
-    "vmap": 0.25,
-    "twice": 0.1,
-    "grad": 0.15,
-    "jvp": 0.1,
+    "plain": 0.3,
+    "vmap": 0.14,
+    "twice": 0.06,
+    "axes": 0.1,
+    "grad": 0.1,
+    "jvp": 0.06,
+    "grad of vmap": 0.05,
+    "vmap of grad": 0.04,
+    "remat": 0.03,
+    "while": 0.05,
+    "lanes": 0.05,
+    "effects": 0.02,
 }
 #: numbers of steps of the long runs
-LENGTHS = (0, 1, 2, 2, 3, 3, 5, 7, 8, 17, 40)
+LENGTHS = (0, 1, 2, 2, 3, 3, 5, 7, 8, 17, 40, 100)
 LONG = 1000
 #: how far results may be apart, relative to 1 or to the largest of them
 TOLERANCE = {"float64": 1e-9, "float32": 3e-4, "float16": 0.1, "bfloat16": 0.5}
@@ -88,15 +105,17 @@ def wide_batch(seed: int, size: int) -> Batch:
 
 
 def _generated(mode: Mode) -> str:
-    return {"jvp": "grad", "twice": "vmap"}.get(mode, mode)
+    if mode in WHILES:
+        return "while"
+    return "grad" if mode in GRADIENTS else mode
 
 
 def inputs(batch: Batch) -> list[tuple[Any, Any, Any]]:
     """For each loop its constants, first carry and xs; lanes come second in xs."""
-    lanes = {"vmap": (batch.lanes,), "twice": (batch.lanes, 2)}.get(batch.mode, ())
+    lanes = lanes_of(batch.mode, batch.lanes)
     return [
         (
-            tuple(p.numbers(v, ()) for v in p.consts),
+            tuple(p.numbers(v, k) for v, k in _constants(batch, p, lanes)),
             tuple(p.numbers(v, lanes) for v in p.carry),
             tuple(p.numbers(v, (batch.length, *lanes)) for v in p.xs),
         )
@@ -104,57 +123,20 @@ def inputs(batch: Batch) -> list[tuple[Any, Any, Any]]:
     ]
 
 
+def _constants(batch: Batch, program: Program, lanes: Any) -> list[tuple[Value, Any]]:
+    """The constants of a loop, each with the lanes that it has."""
+    axes = constant_axes(program)
+    some = lambda axis: lanes if batch.mode == "axes" and axis is not None else ()
+    return [(v, some(axis)) for v, axis in zip(program.consts, axes, strict=True)]
+
+
 def run(batch: Batch, scan: Callable[..., Any], args: Any) -> list[Any]:
     """The results of each loop under one scan."""
+    options = {"length": batch.length, "reverse": batch.reverse}
     return [
-        _run(batch, program, scan, *arg)
+        called(batch.mode, program, scan, batch.lanes_first, **options)(*arg)
         for program, arg in zip(batch.programs, args, strict=True)
     ]
-
-
-def _run(batch: Batch, program: Program, scan: Any, consts: Any, init: Any, xs: Any):
-    def loop(consts: Any, init: Any, xs: Any) -> Any:
-        body = program.body(consts)
-        return scan(body, init, xs, length=batch.length, reverse=batch.reverse)
-
-    if batch.mode == "vmap" and batch.lanes_first:
-        turn = lambda tree: jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), tree)
-        last, ys = jax.vmap(loop, (None, 0, 0))(consts, init, turn(xs))
-        return last, turn(ys)
-    if batch.mode == "vmap":
-        return jax.vmap(loop, (None, 0, 1), (0, 1))(consts, init, xs)
-    if batch.mode == "twice":
-        inner = jax.vmap(loop, (None, -1, -1), -1)
-        turn = lambda tree: jax.tree.map(lambda x: jnp.moveaxis(x, 1, -1), tree)
-        last, ys = jax.vmap(inner, (None, 0, 1), (0, 1))(consts, turn(init), _last(xs))
-        return _second(last), jax.tree.map(lambda y: jnp.moveaxis(y, -1, 2), ys)
-    if batch.mode == "plain":
-        return loop(consts, init, xs)
-    everything = [*consts, *init, *xs]
-    floats = [x for x in everything if jnp.issubdtype(x.dtype, jnp.floating)]
-
-    def total(floats: list[Any]) -> Any:
-        rest = iter(floats)
-        is_float = lambda x: jnp.issubdtype(x.dtype, jnp.floating)
-        renew = lambda xs: tuple(next(rest) if is_float(x) else x for x in xs)
-        results = loop(renew(consts), renew(init), renew(xs))
-        sums = [jnp.sin(r).sum() for r in jax.tree.leaves(results) if is_float(r)]
-        return sum(sums, jnp.float64(0))
-
-    if batch.mode == "jvp":
-        ones = [jnp.ones_like(x) for x in floats]
-        return jax.jvp(total, (floats,), (ones,))
-    return jax.value_and_grad(total)(floats)
-
-
-def _last(tree: Any) -> Any:
-    """The inner lanes of xs, which come third, moved to the end."""
-    return jax.tree.map(lambda x: jnp.moveaxis(x, 2, -1), tree)
-
-
-def _second(tree: Any) -> Any:
-    """The inner lanes of a carry, at the end, moved behind the outer ones."""
-    return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 1), tree)
 
 
 def by_reference(batch: Batch, args: Any) -> list[Any]:
@@ -165,29 +147,52 @@ def by_reference(batch: Batch, args: Any) -> list[Any]:
     """
 
     def body(state: Any, xs: Any) -> Any:
-        constants, carries = state
+        k, constants, rounds, carries = state
         results = [
-            _body(batch, p, consts)(c, x)
-            for p, consts, c, x in zip(
-                batch.programs, constants, carries, xs, strict=True
+            _step(batch, p)(k < n, consts, c, x)
+            for p, consts, n, c, x in zip(
+                batch.programs, constants, rounds, carries, xs, strict=True
             )
         ]
         carries, ys = zip(*results, strict=True)
-        return (constants, carries), ys
+        return (k + 1, constants, rounds, carries), ys
 
     constants, inits, xs = (tuple(a[k] for a in args) for k in range(3))
+    rounds = [_rounds(batch, arrays) for arrays in xs]
     step = jax.jit(body, compiler_options=CHEAP)
-    (_, carries), ys = reference.scan(
-        step, (constants, inits), xs, batch.length, batch.reverse
+    (*_, carries), ys = reference.scan(
+        step, (0, constants, rounds, inits), xs, batch.length, batch.reverse
     )
     return list(zip(carries, ys, strict=True))
 
 
-def _body(batch: Batch, program: Program, consts: Any) -> Callable[..., Any]:
-    body = program.body(consts)
+def _step(batch: Batch, program: Program) -> Callable[..., Any]:
+    """One step of a loop, where it is still going on."""
+
+    def step(active: Any, consts: Any, carry: Any, x: Any) -> Any:
+        after, ys = program.body(consts)(carry, x)
+        if batch.mode not in WHILES:
+            return after, ys
+        chosen = lambda new, old: jnp.where(active, new, old)
+        zeros = jax.tree.map(jnp.zeros_like, ys)
+        return jax.tree.map(chosen, after, carry), jax.tree.map(chosen, ys, zeros)
+
     if batch.mode == "twice":
-        return jax.vmap(jax.vmap(body))
-    return jax.vmap(body) if batch.mode == "vmap" else body
+        return jax.vmap(jax.vmap(step, (None, None, 0, 0)), (None, None, 0, 0))
+    axes = constant_axes(program) if batch.mode == "axes" else None
+    active = 0 if batch.mode == "lanes" else None
+    has_lanes = batch.mode in ("vmap", "axes", "lanes")
+    return jax.vmap(step, (active, axes, 0, 0)) if has_lanes else step
+
+
+def _rounds(batch: Batch, xs: Any) -> Any:
+    """How many steps a loop takes, for each lane where these differ."""
+    if batch.mode not in WHILES:
+        return batch.length
+    count = lambda *xs: jnp.asarray(rounds_of(xs, batch.length))
+    if batch.mode == "while" or not xs:
+        return jnp.broadcast_to(count(*xs), (batch.lanes,) * (batch.mode == "lanes"))
+    return jax.vmap(count, 1)(*xs)
 
 
 def _passes(on: bool) -> AbstractContextManager[Any]:
@@ -203,12 +208,15 @@ def failures(batch: Batch, plainly: bool = True) -> dict[int, str]:
     """
     args = inputs(batch)
     ours = jax.jit(lambda a: run(batch, onescan.scan, a), compiler_options=CHEAP)
-    engine = "native" if batch.length else "auto"  # a loop with no steps is XLA's
-    with onescan.engine(engine), _passes(batch.passes):
-        native = ours(args)
+    # a loop with no steps, or with effects, is XLA's
+    engine = "native" if batch.length and batch.mode != "effects" else "auto"
+    installed = switches.using(installed=batch.mode in WHILES)
+    with installed, onescan.engine(engine), _passes(batch.passes):
+        native, told = _with_effects(batch, ours, args)
     stock = jax.jit(lambda a: run(batch, jax.lax.scan, a), compiler_options=CHEAP)
-    oracles = {"lax.scan": stock(args)}
-    if plainly and batch.mode not in ("grad", "jvp") and 0 < batch.length < LONG:
+    expected, expected_told = _with_effects(batch, stock, args)
+    oracles = {"lax.scan": expected}
+    if plainly and batch.mode not in GRADIENTS and 0 < batch.length < LONG:
         oracles["the plain loop"] = by_reference(batch, args)
     found: dict[int, str] = {}
     for name, results in oracles.items():
@@ -219,7 +227,18 @@ def failures(batch: Batch, plainly: bool = True) -> dict[int, str]:
         halves = [k for k in found if _has_halves(native[k])]
         right = [k for k in halves if not difference(native[k], plain[k])]
         found = {k: trouble for k, trouble in found.items() if k not in right}
+    if len(told) != len(expected_told) or difference(told, expected_told):
+        found.setdefault(0, "not as lax.scan: other effects")
     return found
+
+
+def _with_effects(batch: Batch, f: Any, args: Any) -> tuple[list[Any], list[Any]]:
+    """The results of a batch, and what its loops told meanwhile."""
+    TOLD.clear()
+    results = f(args)
+    if batch.mode == "effects":
+        jax.effects_barrier()
+    return results, list(TOLD)
 
 
 def _has_halves(results: Any) -> bool:
@@ -235,6 +254,8 @@ def difference(native: Any, oracle: Any) -> str | None:
         if (a.shape, a.dtype) != (b.shape, b.dtype):
             return f"leaf {k}: {a.dtype}{a.shape} instead of {b.dtype}{b.shape}"
         bad = a != b
+        if jnp.issubdtype(a.dtype, jnp.complexfloating):
+            a, b = (np.stack([x.real, x.imag]) for x in (a, b))
         if jnp.issubdtype(a.dtype, jnp.floating):
             bad = ~_close(a.astype(np.float64), b.astype(np.float64), a.dtype.name)
         if bad.any():

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fuzz import arrays, operations
+from fuzz import arrays, numbers, operations
 from fuzz.operations import Operation, Pool, Proposal
 from fuzz.program import NAMESPACE, Program, Step, Value
 
@@ -34,8 +35,15 @@ OPERATIONS: dict[Operation, int] = {
     arrays.slicing_in: 1,
     arrays.control: 2,
     arrays.drawing: 1,
+    numbers.matrix: 1,
+    numbers.complex_number: 1,
+    numbers.window: 1,
+    numbers.row_order: 1,
+    numbers.updating: 1,
 }
 SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 33)
+#: how often there are arrays without elements, and complex numbers among the inputs
+EMPTY, COMPLEX = 0.03, 0.08
 LARGEST_BOUND = 1e3
 
 
@@ -43,6 +51,8 @@ def generate(seed: tuple[int, ...], mode: str) -> Program:
     """The random loop of a seed; for gradients, in float64 and without while."""
     rng = np.random.default_rng(seed)
     sizes = rng.choice(SIZES, 2)
+    if rng.random() < EMPTY:
+        sizes[0] = 0
     floats = rng.choice(
         ["float64", "float32", "float16", "bfloat16"], p=[0.7, 0.2, 0.05, 0.05]
     )
@@ -53,17 +63,22 @@ def generate(seed: tuple[int, ...], mode: str) -> Program:
         p=[0.4, 0.15, 0.15, 0.1, 0.1, 0.05, 0.05],
     )
 
+    pairs = {"float32": "complex64", "float64": "complex128"}.get(str(floats), "bool")
+    is_complex = mode != "while" and rng.random() < COMPLEX
+
     def inputs(letter: str, low: int, high: int, exact: bool) -> tuple[Value, ...]:
         found = []
         for k in range(rng.integers(low, high, endpoint=True)):
-            kinds = [str(floats), str(floats), str(ints), "bool"]
+            second = pairs if is_complex else str(floats)
+            kinds = [str(floats), second, str(ints), "bool"]
             dtype = kinds[rng.choice(4, p=[0.4, 0.25, 0.3, 0.05])]
             rank = int(rng.choice([0, 1, 2, 3], p=[0.25, 0.4, 0.3, 0.05]))
             shape = tuple(int(n) for n in rng.choice(sizes, rank))
-            while not arrays.fits(shape):
+            while not arrays.fits(shape) and 0 not in shape:
                 shape = shape[1:]
-            sure = exact or dtype not in ("float64", "float32", "float16", "bfloat16")
-            found.append(Value(f"{letter}{k}", dtype, shape, sure))
+            value = Value(f"{letter}{k}", dtype, shape)
+            sure = not value.is_complex and (exact or not value.is_float)
+            found.append(replace(value, exact=sure))
         return tuple(found)
 
     consts, carry, xs = (
@@ -80,7 +95,10 @@ def generate(seed: tuple[int, ...], mode: str) -> Program:
         if len(steps) == wanted:
             break
         propose = kinds[rng.choice(len(kinds), p=weights / weights.sum())]
-        proposal = propose(pool)
+        try:
+            proposal = propose(pool)
+        except (ValueError, ZeroDivisionError):  # no place in an array without any
+            continue
         if proposal is not None and (step := _step(proposal, len(steps))):
             steps.append(step)
             pool.values.append(step.value)
@@ -105,9 +123,11 @@ def _step(proposal: Proposal, number: int) -> Step | None:
         return None
     text, bound = proposal.text, proposal.bound
     value = Value(f"v{number}", *result, proposal.exact, bound)
+    if value.is_complex and bound > LARGEST_BOUND:
+        return None
     if value.is_float and bound > LARGEST_BOUND:
         text, value = f"jnp.tanh({text})", Value(value.name, *result, False, 1.0)
-    if not value.is_float:
+    if not value.is_float and not value.is_complex:
         value = Value(value.name, *result, True)
     return Step(value, text, tuple(v.name for v in proposal.args))
 
@@ -121,7 +141,7 @@ def _type_of(text: str, kinds: tuple) -> tuple[str, tuple[int, ...]] | None:
     structs = [jax.ShapeDtypeStruct(s, jnp.dtype(d)) for d, s in kinds]
     try:
         out = jax.eval_shape(scope["f"], *structs)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, IndexError, ZeroDivisionError):
         return None
     return jnp.dtype(out.dtype).name, out.shape
 
@@ -133,5 +153,7 @@ def _after(pool: Pool, carry: Value) -> tuple[str, str]:
     value = fresh or pool.pick(same) or carry
     if pool.chance(0.15):
         value = pool.pick(same) or carry
+    if carry.is_complex and value.bound > carry.bound:
+        return f"{{0}} * {carry.bound / value.bound:g}", value.name
     fits = not carry.is_float or value.bound <= carry.bound
     return ("{0}" if fits else "jnp.tanh({0})"), value.name

@@ -188,7 +188,7 @@ TYPES = "int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool".split()
 
 
 def conversion(pool: Pool) -> Proposal | None:
-    x = pool.pick(lambda v: not v.is_float)
+    x = pool.pick(lambda v: v.is_int or v.dtype == "bool")
     if x is None:
         return None
     floating = pool.pick(lambda v: v.is_float)

@@ -34,6 +34,14 @@ class Value:
         return jnp.issubdtype(jnp.dtype(self.dtype), jnp.floating)
 
     @property
+    def is_complex(self) -> bool:
+        return jnp.issubdtype(jnp.dtype(self.dtype), jnp.complexfloating)
+
+    @property
+    def is_real(self) -> bool:
+        return self.is_float or self.is_int
+
+    @property
     def is_index(self) -> bool:
         """An integer of which XLA, which cuts positions to 32 bits, sees everything."""
         return self.is_int and np.dtype(self.dtype).itemsize <= 4
@@ -109,8 +117,10 @@ class Program:
         shape = (*lead, *value.shape)
         if value.dtype == "bool":
             return rng.random(shape) < 0.5
-        if value.is_float:
+        if value.is_float or value.is_complex:
             quarters = rng.integers(-8, 8, shape, endpoint=True) / 4
+            if value.is_complex:
+                quarters = quarters + rng.integers(-8, 8, shape, endpoint=True) / 4j
             return np.asarray(quarters).astype(jnp.dtype(value.dtype))
         info = np.iinfo(value.dtype)
         wide = rng.integers(info.min, info.max, shape, value.dtype, endpoint=True)

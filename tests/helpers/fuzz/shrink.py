@@ -6,8 +6,11 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from fuzz.check import Batch, failures, inputs
 from fuzz.program import Program, Step
+from onescan.errors import EngineError
 
 
 def fails(batch: Batch) -> str | None:
@@ -16,6 +19,11 @@ def fails(batch: Batch) -> str | None:
         return failures(batch).get(0)
     except Exception as error:
         return f"{type(error).__name__}: {error}".split("\n")[0]
+
+
+def is_refusal(error: Exception) -> bool:
+    """Whether the engine left a loop for a reason, and did not break."""
+    return isinstance(error, EngineError) and error.__cause__ is None
 
 
 def shrunk(batch: Batch) -> Batch:
@@ -110,6 +118,7 @@ def _without_inputs(program: Program, kind: str) -> Iterator[Program]:
 
 REPORT = """\
 # seed {seed}, {mode}, length {length}, lanes {lanes}, passes {passes}
+# again: python scripts/fuzz.py --seed {seed} --loops 1
 # {trouble}
 import jax, jax.numpy as jnp, numpy as np, onescan
 from jax import lax, random
@@ -136,13 +145,14 @@ for engine in ("native", "xla"):
 
 
 def as_python(batch: Batch, trouble: str) -> str:
-    """A program that shows the failure (the loop itself, where a gradient fails)."""
+    """A program that shows the failure, or the loop itself for other transforms."""
     (program,) = batch.programs
-    ((consts, init, xs),) = inputs(batch)
+    shown = batch if batch.mode == "vmap" else batch.replace(mode="plain")
+    ((consts, init, xs),) = inputs(shown)
     axes = "(None, 0, 1), (0, 1)"
     if batch.lanes_first and batch.mode == "vmap":
         axes, xs = "(None, 0, 0)", [x.swapaxes(0, 1) for x in xs]
-    plain = lambda arrays: [(a.tolist(), a.dtype.name) for a in arrays]
+    plain = lambda arrays: [(a.tolist(), a.dtype.name) for a in map(np.asarray, arrays)]
     is_vmap = batch.mode == "vmap"
     return REPORT.format(
         seed=batch.seed,
