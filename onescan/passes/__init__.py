@@ -15,6 +15,7 @@ from onescan.passes.hoist import hoist
 from onescan.passes.in_place import in_place
 from onescan.passes.lanewise import lanewise
 from onescan.passes.linear import linear
+from onescan.passes.narrow import narrow
 from onescan.passes.orient import orient
 from onescan.passes.pairs import pairs
 from onescan.passes.simplify import simplify
@@ -38,6 +39,6 @@ XLA_PASSES = (simplify, partial(accumulate, reductions=True), *_out)
 #: afterwards, on wide devices, unless the order of steps matters
 PARALLEL_PASSES = (linear, simplify)
 #: at last, for every kernel
-KERNEL_PASSES = (windows, pairs)
+KERNEL_PASSES = (windows, pairs, narrow)
 #: for a while loop
 WHILE_PASSES = (unchanged, lanewise)
