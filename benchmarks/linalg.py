@@ -48,6 +48,16 @@ def qr(c: Any, s: Any, b: Any) -> Any:
     return jnp.linalg.qr(b + 1e-3 * c)[1]
 
 
+def eigh(c: Any, s: Any, b: Any) -> Any:
+    values, vectors = jnp.linalg.eigh(s + 1e-3 * c, symmetrize_input=False)
+    return (vectors * jnp.abs(values)) @ vectors.T
+
+
+def svd(c: Any, s: Any, b: Any) -> Any:
+    left, values, right = jnp.linalg.svd(b + 1e-3 * c)
+    return (left * jnp.sqrt(values)) @ right
+
+
 def solve(c: Any, s: Any, b: Any) -> Any:
     return 0.5 * jnp.linalg.solve(s, c + b)
 
@@ -62,7 +72,7 @@ def kalman(c: Any, s: Any, b: Any) -> Any:
 
 
 LOOPS: dict[str, Callable[..., Any]] = {
-    f.__name__: f for f in (cholesky, triangular, lu, qr, solve, kalman)
+    f.__name__: f for f in (cholesky, triangular, lu, qr, eigh, svd, solve, kalman)
 }
 
 
@@ -105,12 +115,15 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="fewer sizes")
-    quick = parser.parse_args().quick
+    parser.add_argument("--only", choices=LOOPS, nargs="*", default=LOOPS)
+    options = parser.parse_args()
+    quick = options.quick
     table = Table(title=f"us of a step on {jax.devices()[0].device_kind}, float32")
     for name in ("loop", "matrices", "n", "onescan", "XLA", "faster", "differs by"):
         table.add_column(name, justify="left" if name == "loop" else "right")
     worst = 0.0
-    for name, f in LOOPS.items():
+    for name in options.only:
+        f = LOOPS[name]
         for batch in BATCHES:
             for n in QUICK if quick else SIZES:
                 if n * batch > 20000:

@@ -94,6 +94,17 @@ class Loops:
             with self.loop(here, unroll, count / blocks) as index:
                 yield self.b.add(begin, index)
 
+    @contextmanager
+    def loop_while(
+        self, again: Callable[[], ty.Value], most: int, about: float
+    ) -> Iterator[None]:
+        """A loop that runs once, and on as long as `again` holds after a round.
+
+        It has at most `most` rounds, and is expected to have about `about`.
+        """
+        with self.repeated(about), self._loop(most, 1, again):
+            yield
+
     def goes_on(self) -> ty.Value:
         """Whether nobody has ended this call by Ctrl-C."""
         stop = self.b.latest(stop_word(self.function.module), ty.I64)

@@ -13,6 +13,8 @@ LARGEST = 64
 #: rows up to which it has few of them in reflections, which wait for each other
 #: (`benchmarks/linalg.py`: 16 rows take 0.8 times as long as LAPACK, 32 twice as long)
 FEW, ALONE = 8, 16
+#: the same in sweeps of rotations (8 rows take 0.6 times as long as LAPACK, 16 twice)
+SWEPT_ALONE = 8
 #: operations that a root or a quotient counts
 ROOT = 10
 
@@ -85,6 +87,46 @@ def _qr_refused(eqn: Equation) -> str | None:
     return _refused(eqn)
 
 
+def _eigh_work(eqn: Equation) -> tuple[int, float]:
+    """Of a library: to tridiagonal form, rotations of that, and the vectors."""
+    count, n, _ = _sizes(eqn)
+    return count * n, 2.0 * n * n + 100 * n + 500
+
+
+def _eigh_refused(eqn: Equation) -> str | None:
+    n = eqn.invars[0].aval.shape[-1]
+    return _asked_for(eqn, n) or _alone_refused(eqn) or _refused(eqn)
+
+
+def _svd_work(eqn: Equation) -> tuple[int, float]:
+    """Of a library: to bidiagonal form, rotations of that, and both sides."""
+    count, rows, columns = _sizes(eqn)
+    n = min(rows, columns)
+    sides = 2.0 if eqn.params["compute_uv"] else 1.0
+    return count * n, sides * (2.0 * rows * columns + 100 * n + 500)
+
+
+def _svd_refused(eqn: Equation) -> str | None:
+    n = min(eqn.invars[0].aval.shape[-2:])
+    return _asked_for(eqn, n) or _alone_refused(eqn) or _refused(eqn)
+
+
+def _asked_for(eqn: Equation, count: int) -> str | None:
+    """What options ask for that a kernel does not do."""
+    if eqn.params.get("subset_by_index") not in (None, (0, count)):
+        return "asks for some of them only"
+    if eqn.params.get("algorithm") is not None:
+        return "asks for an algorithm of a library"
+    return None
+
+
+def _alone_refused(eqn: Equation) -> str | None:
+    count, rows, columns = _sizes(eqn)
+    if count < FEW and max(rows, columns) > SWEPT_ALONE:
+        return f"is of a {rows} x {columns} matrix, which a library does as well"
+    return None
+
+
 def _exchanges(eqn: Equation) -> tuple[int, float]:
     (out,) = eqn.outvars
     return prod(out.aval.shape), float(eqn.invars[0].aval.shape[-1])
@@ -132,6 +174,22 @@ RECORDS = [
         work=_qr_work,
         refuses=_qr_refused,
         words=("QR factor", "QR factors"),
+    ),
+    Primitive(
+        name="eigh",
+        kind="matrix",
+        axes=_batched,
+        work=_eigh_work,
+        refuses=_eigh_refused,
+        words=("eigenvalue problem", "eigenvalue problems"),
+    ),
+    Primitive(
+        name="svd",
+        kind="matrix",
+        axes=_batched,
+        work=_svd_work,
+        refuses=_svd_refused,
+        words=("singular value problem", "singular value problems"),
     ),
     Primitive(
         name="lu_pivots_to_permutation",

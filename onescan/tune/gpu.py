@@ -21,6 +21,7 @@ from onescan.tune.speed import Speed
 
 DIVISIONS = ("fdiv", "frem", "sdiv", "udiv", "srem", "urem")
 BRANCHES = ("br", "switch", "phi")
+SWEPT = ("eigh", "svd")
 ADDRESSES = ("i64", "i1")
 
 
@@ -51,6 +52,8 @@ class GpuCosts:
     #: ns of a call of cuSOLVER or cuBLAS for small matrices: a guess, not yet measured
     #: (`benchmarks/linalg.py` shows it)
     xla_matrix: float = 20000.0
+    #: the same for its eigenvalues and singular values, also a guess
+    xla_sweeps: float = 60000.0
 
 
 HOPPER = GpuCosts("NVIDIA, fitted to an H200")
@@ -93,7 +96,9 @@ def by_xla(loop: Loop, costs: GpuCosts = HOPPER) -> float:
     }
     taken = costs.xla_step
     for work in step_of(loop):
-        taken += work.times * each.get(record_of(work.eqn).kind, 0.0)
+        swept = work.eqn.primitive.name in SWEPT
+        kind = record_of(work.eqn).kind
+        taken += work.times * (costs.xla_sweeps if swept else each.get(kind, 0.0))
         taken += work.operations * costs.xla_operation
     rounds = sum(_rounds(jaxpr) for jaxpr in loop.rounds)
     return 1e-9 * (taken + rounds * costs.xla_round)

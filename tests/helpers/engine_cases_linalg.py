@@ -38,6 +38,31 @@ def pivoted(a: Any) -> Any:
     return lax.linalg.lu(dominant(a)[order])
 
 
+def of_eigenvalues(x: Any, **options: Any) -> Any:
+    """Eigenvalues, and a function of the matrix: vectors have any sign."""
+    vectors, values = lax.linalg.eigh(x, **options)
+    return values, (vectors * jnp.tanh(values)[..., None, :]) @ jnp.swapaxes(
+        vectors, -1, -2
+    )
+
+
+def of_singular_values(x: Any, **options: Any) -> Any:
+    """Singular values, and a matrix with their roots."""
+    left, values, right = lax.linalg.svd(x, **options)
+    n = values.shape[-1]
+    roots = jnp.sqrt(values)[..., None, :]
+    made = (left[..., :n] * roots) @ right[..., :n, :]
+    whole = [x @ jnp.swapaxes(x, -1, -2) for x in (left, right)]
+    return (values, made, *whole) if left.shape[-2] == left.shape[-1] else made
+
+
+def spread(x: Any) -> Any:
+    """A matrix whose singular values are neither zero nor near to each other."""
+    n, m = x.shape[-2:]
+    scales = jnp.eye(n, m, dtype=x.dtype) * jnp.arange(1, m + 1, dtype=x.dtype)
+    return scales + 0.1 * jnp.tanh(x)
+
+
 LINALG: dict[str, Case] = {
     **{
         f"cholesky_{n}_{dtype}": case(
@@ -101,6 +126,41 @@ LINALG: dict[str, Case] = {
         for rows, columns, dtype in ((3, 3, F), (5, 2, F), (2, 4, D), (12, 7, D))
     },
     "qr_of_triangle": case(lambda x: jnp.linalg.qr(jnp.triu(x)), (F, (4, 4)), rounds=4),
+    **{
+        f"eigh_{n}_{dtype}": case(
+            lambda x: of_eigenvalues(jnp.tanh(x)), (dtype, (n, n)), rounds=16
+        )
+        for n, dtype in ((1, F), (3, D), (4, F), (7, F), (8, D))
+    },
+    "eigh_batch": case(
+        lambda x: of_eigenvalues(jnp.tanh(x), lower=False, symmetrize_input=False),
+        (F, (2, 3, 3)),
+        rounds=16,
+    ),
+    "eigh_state": case(
+        lambda x: of_eigenvalues(jnp.tanh(x))[1], (F, (3, 3)), state=True, rounds=16
+    ),
+    **{
+        f"svd_{rows}x{columns}": case(
+            lambda x: [
+                of_singular_values(spread(x), full_matrices=full)
+                for full in (False, True)
+            ],
+            (dtype, (rows, columns)),
+            rounds=16,
+        )
+        for rows, columns, dtype in ((3, 3, F), (4, 2, D), (2, 7, F), (6, 6, D))
+    },
+    "svd_values": case(
+        lambda x: (
+            lax.linalg.svd(spread(x), compute_uv=False),
+            jnp.linalg.norm(spread(x), ord=2),
+            jnp.linalg.matrix_rank(spread(x)),
+        ),
+        (F, (5, 3)),
+        rounds=16,
+    ),
+    "pinv": case(lambda x: jnp.linalg.pinv(spread(x)), (F, (2, 4, 3)), rounds=16),
     "solve": case(
         lambda a, b: jnp.linalg.solve(dominant(a), b), (D, (4, 4)), (D, (4,)), rounds=16
     ),

@@ -1,5 +1,6 @@
 """Small dense linear algebra inside a body."""
 
-from onescan.emit.linalg import cholesky, lu, qr, triangular
+from onescan.emit.linalg import cholesky, eigh, lu, qr, svd, triangular
 
-RULES = {**cholesky.RULES, **triangular.RULES, **lu.RULES, **qr.RULES}
+FILES = (cholesky, triangular, lu, qr, eigh, svd)
+RULES = {name: rule for file in FILES for name, rule in file.RULES.items()}

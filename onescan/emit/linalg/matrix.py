@@ -146,6 +146,14 @@ def after(e: Emitter, i: Index) -> Index:
     return add(e.b, i, 1)
 
 
+def same(e: Emitter, i: Index, j: Index, equal: ty.Value, other: ty.Value) -> ty.Value:
+    """`equal` where two positions are the same, else `other`."""
+    if isinstance(i, int) and isinstance(j, int):
+        return equal if i == j else other
+    here = e.b.icmp_signed("==", as_value(e.b, i), as_value(e.b, j))
+    return e.b.select(here, equal, other)
+
+
 def width_at(batch: Batch) -> int:
     """How many matrices an index of the batch stands for; 0 for one alone."""
     return max((i.width for i in batch if isinstance(i, Vec)), default=0)

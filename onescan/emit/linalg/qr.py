@@ -26,6 +26,7 @@ from onescan.emit.linalg.matrix import (
     over,
     reciprocal,
     root,
+    same,
     times,
     width_at,
 )
@@ -63,26 +64,12 @@ def qr(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
             tau = InMemory(e, scales, lambda i, j: (*batch, i))
             made = InMemory(e, orthogonal, lambda i, j: (*batch, i, j))
         kind = ty.register_type(x.dtype)
-        zero, one = ty.constant(kind, 0), ty.constant(kind, 1)
+        zero = ty.constant(kind, 0)
         for i in walk.each(0, rows):
             for j in walk.each(0, columns):
                 a.put(i, j, ty.splat(e.b, x.at((*batch, i, j)), width_at(batch)))
-        for k in walk.each(0, steps):
-            tau.put(k, 0, _reflect(walk, a, k, rows))
-            for j in walk.each(after(e, k), columns):
-                _apply(walk, a, a, tau, k, j, rows)
-        for i in walk.each(0, rows):
-            for j in walk.each(0, q.shape[-1]):
-                is_one = _same(e, i, j)
-                value = one if is_one is True else zero
-                if not isinstance(is_one, bool):
-                    value = e.b.select(is_one, one, zero)
-                made.put(i, j, ty.splat(e.b, value, width_at(batch)))
-        for t in walk.each(0, steps):
-            last = steps - 1
-            k = last - t if isinstance(t, int) else e.b.sub(as_value(e.b, last), t)
-            for j in walk.each(k, q.shape[-1]):
-                _apply(walk, a, made, tau, k, j, rows)
+        reflect(walk, a, tau, rows, columns)
+        orthogonal_product(walk, a, tau, made, (rows, q.shape[-1]), steps)
         if walk.unrolled:
             for i in range(rows):
                 for j in range(q.shape[-1]):
@@ -97,10 +84,33 @@ def qr(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     return targets
 
 
-def _same(e: Emitter, i: Index, j: Index) -> Any:
-    if isinstance(i, int) and isinstance(j, int):
-        return i == j
-    return e.b.icmp_signed("==", as_value(e.b, i), as_value(e.b, j))
+def reflect(walk: Walk, a: Elements, tau: Elements, rows: int, columns: int) -> None:
+    """Make `a` upper triangular; reflections are left below it, their scales in tau."""
+    for k in walk.each(0, min(rows, columns)):
+        tau.put(k, 0, _reflect(walk, a, k, rows))
+        for j in walk.each(after(walk.e, k), columns):
+            _apply(walk, a, a, tau, k, j, rows)
+
+
+def orthogonal_product(
+    walk: Walk,
+    a: Elements,
+    tau: Elements,
+    made: Elements,
+    shape: tuple[int, int],
+    steps: int,
+) -> None:
+    """The first columns of the product of reflections."""
+    e, (rows, columns) = walk.e, shape
+    some = a.get(0, 0)
+    for i in walk.each(0, rows):
+        for j in walk.each(0, columns):
+            made.put(i, j, same(e, i, j, like(some, 1), like(some, 0)))
+    for t in walk.each(0, steps):
+        last = steps - 1
+        k = last - t if isinstance(t, int) else e.b.sub(as_value(e.b, last), t)
+        for j in walk.each(k, columns):
+            _apply(walk, a, made, tau, k, j, rows)
 
 
 def _smaller(e: Emitter, i: Index, n: int) -> Index:

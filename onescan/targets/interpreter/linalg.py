@@ -73,10 +73,24 @@ def _qr(params: Any, x: Any) -> Any:
     return list(np.linalg.qr(x, "complete" if params["full_matrices"] else "reduced"))
 
 
+def _eigh(params: Any, x: Any) -> Any:
+    values, vectors = np.linalg.eigh(x, "L" if params["lower"] else "U")
+    return [vectors, values]
+
+
+def _svd(params: Any, x: Any) -> Any:
+    if not params["compute_uv"]:
+        return [np.linalg.svd(x, compute_uv=False)]
+    left, values, right = np.linalg.svd(x, params["full_matrices"])
+    return [values, left, right]
+
+
 MATRICES = {
     "cholesky": _cholesky,
     "triangular_solve": _triangular_solve,
     "lu": _lu,
     "qr": _qr,
+    "eigh": _eigh,
+    "svd": _svd,
     "lu_pivots_to_permutation": _order,
 }
