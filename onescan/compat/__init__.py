@@ -15,8 +15,10 @@ from onescan.compat.equations import scan_params as scan_params
 from onescan.compat.equations import stacked as stacked
 from onescan.compat.equations import while_loop_of as while_loop_of
 from onescan.compat.gpu import GPU_TARGET as GPU_TARGET
+from onescan.compat.gpu import driver as driver
 from onescan.compat.gpu import gpu as gpu
 from onescan.compat.gpu import gpu_kernel_call as gpu_kernel_call
+from onescan.compat.gpu import runs_on_gpu as runs_on_gpu
 from onescan.compat.gpu import strings as strings
 from onescan.compat.marks import INNER as INNER
 from onescan.compat.marks import LEFT as LEFT

@@ -40,3 +40,17 @@ def gpu() -> tuple[int, int]:
     """The compute capability (90 for 9.0) and the multiprocessors of the GPU here."""
     device: Any = jax.local_devices(backend="cuda")[0]
     return int(str(device.compute_capability).replace(".", "")), device.core_count
+
+
+def driver() -> str:
+    """What runs kernels on the GPU here; nothing where there is none."""
+    try:
+        device: Any = jax.local_devices(backend="cuda")[0]
+    except RuntimeError:
+        return ""
+    return f"{device.device_kind}, {device.client.platform_version}"
+
+
+def runs_on_gpu() -> bool:
+    """Whether programs run on a GPU here unless they say otherwise."""
+    return jax.default_backend() == "gpu"

@@ -31,7 +31,7 @@ from onescan.passes.worth import operations
 from onescan.plan.plan import Plan
 from onescan.switches import Settings
 from onescan.targets import target_of
-from onescan.targets.base import Target, TooLarge
+from onescan.targets.base import Target
 from onescan.tune.choose import Choice
 
 #: the share of a step's operations that must leave a loop which XLA keeps, for it to be
@@ -131,25 +131,13 @@ def planned(loop: Loop, target: Target, settings: Settings) -> Compiled:
     plan = target.plan(loop)
     if not forced:
         target.require_profit(plan)
-    plan, kernel = target.verified(*fitting(plan, target))
+    plan, kernel = target.verified(*target.fitting(plan))
     if not forced:
         target.require_short(plan, kernel)
     choice = target.choice(plan, kernel, settings)
     if choice is not None and not choice.native and not forced:
         raise Slower(choice)
     return Compiled(plan, kernel, choice)
-
-
-def fitting(plan: Plan, target: Target) -> tuple[Plan, Any]:
-    """A plan and its kernel, or ones that need less room."""
-    while True:
-        try:
-            return plan, target.build(plan)
-        except TooLarge:
-            smaller = target.smaller(plan)
-            if smaller is None:
-                raise
-            plan = smaller
 
 
 def _is_worth_it(passed: Passed, unroll: int, target: Target) -> bool:

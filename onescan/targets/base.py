@@ -75,6 +75,17 @@ class Target(ABC):
         """A plan that needs less room than one that was `TooLarge`."""
         return None
 
+    def fitting(self, plan: Plan) -> tuple[Plan, Any]:
+        """A plan and its kernel, or ones that need less room."""
+        while True:
+            try:
+                return plan, self.build(plan)
+            except TooLarge:
+                smaller = self.smaller(plan)
+                if smaller is None:
+                    raise
+                plan = smaller
+
     def verified(self, plan: Plan, kernel: Any) -> tuple[Plan, Any]:
         """A plan and its kernel, or better ones after a look at the kernel."""
         return plan, kernel

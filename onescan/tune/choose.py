@@ -18,17 +18,28 @@ from onescan.plan.work import equations
 from onescan.tune import store
 from onescan.tune.speed import Speed
 
-#: predicted ratios from which on, and up to which, nothing is measured
-SURE, HOPELESS = 3.0, 0.1
-#: predicted ratio up to which XLA keeps a loop that is not worth measuring
-SLOWER = 0.25
-#: the same of a while loop with others inside, which cannot be measured
+#: predicted ratio up to which XLA keeps a while loop with others inside, which cannot
+#: be measured
 NEVER_MEASURED = 1.0
 #: predicted seconds of a call, by the slower engine, from which a loop is worth what
 #: measuring costs: a compilation by XLA and a few calls, once on a machine
 WORTH = 0.005
 #: how much slower than XLA a kernel may be measured, and stay
 CLOSE = 1.05
+
+
+@dataclass(frozen=True)
+class Border:
+    """How far predictions of a target can be trusted."""
+
+    #: predicted ratios from which on, and up to which, nothing is measured
+    sure: float = 3.0
+    hopeless: float = 0.1
+    #: predicted ratio up to which XLA keeps a loop that is not worth measuring
+    slower: float = 0.25
+
+
+USUAL = Border()
 
 
 @dataclass(frozen=True)
@@ -52,15 +63,17 @@ def choose(
     may_measure: bool,
     name: Callable[[], str],
     trial: Callable[[], Speed] | None,
+    border: Border | None = None,
 ) -> Choice:
     """Decide about a loop; `trial` measures it, `name` says what that would measure.
 
     Without a trial, by what is known: measured before, or predicted.
     """
-    ratio = predicted.ratio or 1.0
-    sure = not HOPELESS < ratio < SURE
+    ratio, border = predicted.ratio or 1.0, border or USUAL
+    sure = not border.hopeless < ratio < border.sure
     if sure or not (may_measure and _is_worth_it(loop, predicted)):
-        least = NEVER_MEASURED if loop.is_while and _has_whiles(loop) else SLOWER
+        unknown = loop.is_while and _has_whiles(loop)
+        least = max(border.slower, NEVER_MEASURED if unknown else 0.0)
         return Choice(ratio > least, predicted)
     key = name()
     if key not in _choices:

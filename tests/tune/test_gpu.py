@@ -11,8 +11,12 @@ from jax import lax
 from kernels import loop_in
 
 import onescan
+from onescan import compat
 from onescan.plan.profile import Profile
+from onescan.targets.nvidia import target
+from onescan.tune import choose
 from onescan.tune.gpu import HOPPER, by_xla, predicted
+from onescan.tune.speed import Speed
 
 
 def row_of(step: Any, *args: Any) -> Any:
@@ -47,6 +51,24 @@ def test_all_threads_work_on_one_long_row(f: Any) -> None:
     row = row_of(lambda c, x: (jnp.sin(c) * x, f(c)), jnp.ones(1000), jnp.ones(100))
     assert row.engine == "native"
     assert row.speed.native < 5e-6
+
+
+@pytest.mark.parametrize(("native", "engine"), [(2e-6, "xla"), (0.9e-6, "native")])
+def test_where_predictions_are_close_both_are_tried(
+    native: float, engine: str, monkeypatch: Any, tmp_path: Any
+) -> None:
+    """Between the two, the times of a trial count, and only where there is a GPU."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(choose, "_choices", {})
+    monkeypatch.setattr(target, "BORDER", choose.Border(sure=1e9, hopeless=0.0))
+    found = Speed(native, 1e-6, measured=True)
+    monkeypatch.setattr(target, "tried", lambda *args: found)
+    step = lambda c, x: (jnp.tanh(c) * x, c.sum())
+    with onescan.options(tune=True):
+        assert not row_of(step, jnp.ones(256), jnp.ones(20_000)).speed.measured
+        monkeypatch.setattr(compat, "runs_on_gpu", lambda: True)
+        row = row_of(step, jnp.ones(256), jnp.ones(10_000))
+    assert (row.engine, row.speed) == (engine, found)
 
 
 def test_what_instructions_cost() -> None:

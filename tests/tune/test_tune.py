@@ -128,8 +128,7 @@ def test_a_folder_that_cannot_be_written_is_no_error(monkeypatch, tmp_path):
 def test_both_engines_are_timed(monkeypatch):
     """A real trial of a small loop, by the whole pipeline."""
     monkeypatch.setattr(choose, "WORTH", 0.0)
-    monkeypatch.setattr(choose, "SURE", 1e9)
-    monkeypatch.setattr(choose, "HOPELESS", 0.0)
+    monkeypatch.setattr(choose, "USUAL", choose.Border(sure=1e9, hopeless=0.0))
     onescan.clear_report()
     switches.set_globally(tune=True)
     try:

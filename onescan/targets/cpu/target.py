@@ -10,7 +10,7 @@ from onescan.emit.budget import require_short
 from onescan.loop import Equation, LeaveToXla, Loop, nbytes
 from onescan.naming import millions
 from onescan.passes import PASSES
-from onescan.passes.surround import arguments, bound, results_of, stock
+from onescan.passes.surround import results_of
 from onescan.passes.worth import keeps_busy
 from onescan.plan.layout import buffer_layouts
 from onescan.plan.patience import tiles_between
@@ -35,20 +35,16 @@ from onescan.targets.cpu.machine import Machine
 from onescan.targets.cpu.plan import choose
 from onescan.targets.cpu.products.steps import tiled, told
 from onescan.targets.cpu.transposes import Orders, transposing
+from onescan.targets.trial import tried
 from onescan.tune import store
 from onescan.tune.choose import Choice
 from onescan.tune.choose import choose as choose_engine
 from onescan.tune.costs import Costs, costs_of
-from onescan.tune.measure import Trial, measured
 from onescan.tune.predict import by_xla, predicted
 from onescan.tune.speed import Speed
 
 #: multiply-adds of one product in one step from which XLA's library is as good
 LARGE_PRODUCT = 30_000_000
-#: seconds that a trial's loop takes by prediction, and bytes it moves
-TRIAL_SECONDS, TRIAL_BYTES = 0.02, 64 << 20
-#: the same up to which the whole loop is tried, which is compiled already
-WHOLE_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -137,27 +133,9 @@ class Cpu(Target):
         return choose_engine(loop, times, may_measure, name, trial)
 
     def _trial(self, plan: Plan, kernel: Kernel, expected: Speed) -> Speed:
-        """Both engines on some steps of a loop: by the kernel itself if that is short.
-
-        Then what was compiled for the trial is what the program runs.
-        """
-        loop = plan.loop.in_steps()
-        each, step = nbytes(loop.x_avals + loop.y_avals), expected.native or 1e-9
-        most = max(2, TRIAL_BYTES // max(each, 1))
-        short = loop.replace(
-            length=max(2, min(loop.length, int(TRIAL_SECONDS / step) + 1, most))
-        )
-        whole = loop.length <= most and loop.length * step <= WHOLE_SECONDS
-        ours = loop if whole else short
-        if ours is not plan.loop:
-            plan = self.plan(ours)
-            plan, kernel = self.verified(plan, self.build(plan))
-        native = lambda *args: bound(ours, self.lower(plan, kernel))(*args)
-        found = measured(
-            Trial(native, arguments(ours), ours.length),
-            Trial(bound(short, stock(short)), arguments(short), short.length),
-        )
-        around = 1e-9 * loop.converted * self.costs.streamed_byte
+        """A trial, with what is converted around the kernel."""
+        found = tried(self, plan, kernel, expected)
+        around = 1e-9 * plan.loop.converted * self.costs.streamed_byte
         return replace(found, native=(found.native or 0.0) + around)
 
     def lower(self, plan: Plan, kernel: Kernel) -> Lower:

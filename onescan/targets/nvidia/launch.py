@@ -70,9 +70,18 @@ def lowering(
     return lower
 
 
+def name_of(kernel: Kernel) -> str:
+    """The name of a kernel, which stands for all that its code follows from."""
+    return _name(str(kernel.module), kernel.capability)
+
+
+def _name(text: str, capability: int) -> str:
+    digest = hashlib.sha256(f"{capability}\n{text}".encode()).hexdigest()
+    return f"onescan_{digest[:32]}"
+
+
 @functools.lru_cache(maxsize=256)
 def _code(text: str, capability: int) -> tuple[str, str]:
     """A name made of the kernel's content, and its PTX."""
-    digest = hashlib.sha256(f"{capability}\n{text}".encode()).hexdigest()
-    name = f"onescan_{digest[:32]}"
+    name = _name(text, capability)
     return name, ptx(text.replace('@"kernel"', f'@"{name}"'), capability)

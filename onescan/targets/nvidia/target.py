@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
+from onescan import compat
 from onescan.loop import Loop
 from onescan.passes import PARALLEL_PASSES, WIDE_PASSES
 from onescan.plan.layout import buffer_layouts
@@ -19,13 +20,16 @@ from onescan.targets.nvidia.machine import Chip
 from onescan.targets.nvidia.plan import choose
 from onescan.targets.nvidia.ptx import ptx
 from onescan.targets.nvidia.unrolling import unrolled_steps
-from onescan.tune.choose import Choice
+from onescan.targets.trial import tried
+from onescan.tune import store
+from onescan.tune.choose import Border, Choice
+from onescan.tune.choose import choose as choose_engine
 from onescan.tune.gpu import by_xla, predicted
 from onescan.tune.speed import Speed
 
-#: predicted ratio up to which XLA keeps a loop: of 200 random ones, 13 of the 16 that
-#: are slower as kernels lie below, and 3 of those that are faster
-SLOWER = 0.85
+#: of 200 random loops on an H200, one in eight lies between these two, and among them
+#: all but two of those that are slower as kernels
+BORDER = Border(sure=2.0, hopeless=0.5, slower=1.0)
 
 
 @dataclass(frozen=True)
@@ -75,14 +79,21 @@ class Nvidia(Target):
         )
 
     def choice(self, plan: Plan, kernel: Kernel, settings: Settings) -> Choice | None:
-        """By prediction; threads that have lanes for themselves are sure to win."""
+        """Threads that have lanes for themselves are sure to win; others are tried."""
         assert plan.grid is not None
         if kernel.profile is None:
             return None
         blocks = kernel.blocks * kernel.team
         times = predicted(plan.loop, kernel.profile, blocks, self.machine.cores)
-        ahead = (times.ratio or 1.0) > SLOWER
-        return Choice(ahead or not plan.grid.together, times)
+        if not plan.grid.together:
+            return Choice(True, times)
+        name = lambda: store.key_of(
+            launch.name_of(kernel), self.machine, compat.driver(), *compat.versions()
+        )
+        may_measure = settings.tune and settings.engine == "auto" and not settings.check
+        here = settings.trials and compat.runs_on_gpu()
+        trial = (lambda: tried(self, plan, kernel, times)) if here else None
+        return choose_engine(plan.loop, times, may_measure, name, trial, BORDER)
 
     def by_xla(self, loop: Loop) -> Speed:
         return Speed(xla=by_xla(loop))

@@ -26,7 +26,6 @@ from sampling import sample
 from transforms import TRANSFORMS
 
 import onescan
-from onescan.lowering.pipeline import fitting
 from onescan.targets.nvidia.machine import Chip
 from onescan.targets.nvidia.target import Nvidia
 
@@ -211,7 +210,7 @@ def test_no_barrier_of_some_blocks_alone():
 
     target = Nvidia(Chip(90, 132))
     loop = loop_in(f, jnp.ones((17, 3), jnp.uint32))
-    plan, kernel = fitting(target.plan(loop), target)
+    plan, kernel = target.fitting(target.plan(loop))
     assert plan.grid.together
     text = str(kernel.module)
     branch = text.index("done.if:\n")

@@ -1,0 +1,38 @@
+"""A loop tried on the device at hand: its kernel and XLA's loop, in turns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onescan.loop import nbytes
+from onescan.passes.surround import arguments, bound, stock
+from onescan.plan.plan import Plan
+from onescan.targets.base import Target
+from onescan.tune.measure import Trial, measured
+from onescan.tune.speed import Speed
+
+#: seconds that a trial's loop takes by prediction, and bytes it moves
+SECONDS, BYTES = 0.02, 64 << 20
+#: the same up to which the whole loop is tried, which is compiled already
+WHOLE_SECONDS = 0.1
+
+
+def tried(target: Target, plan: Plan, kernel: Any, expected: Speed) -> Speed:
+    """Both engines on some steps of a loop: by the kernel itself if that is short.
+
+    Then what was compiled for the trial is what the program runs.
+    """
+    loop = plan.loop.in_steps()
+    each, step = nbytes(loop.x_avals + loop.y_avals), expected.native or 1e-9
+    most = max(2, BYTES // max(each, 1))
+    some = max(2, min(loop.length, int(SECONDS / step) + 1, most))
+    short = loop.replace(length=some)
+    whole = loop.length <= most and loop.length * step <= WHOLE_SECONDS
+    ours = loop if whole else short
+    if ours is not plan.loop:
+        plan, kernel = target.verified(*target.fitting(target.plan(ours)))
+    native = lambda *args: bound(ours, target.lower(plan, kernel))(*args)
+    return measured(
+        Trial(native, arguments(ours), ours.length),
+        Trial(bound(short, stock(short)), arguments(short), short.length),
+    )
