@@ -77,7 +77,8 @@ def _computed_first(
         spread[v].invars[0] if isinstance(v, Var) and v in spread else v
         for v in eqn.invars
     ]
-    (result,), small = eqn.outvars, way.invars[0]
+    result: Any = eqn.outvars[0]
+    small: Any = way.invars[0]
     once = Var(ShapedArray(small.aval.shape, result.aval.dtype))
     return [
         eqn.replace(invars=operands, outvars=[once]),
