@@ -60,7 +60,27 @@ def add(b: ty.Builder, x: Index, y: Index) -> Index:
         return Vec(add(b, x.base, y), x.width)  # type: ignore[arg-type]
     if isinstance(y, Vec) and not isinstance(x, Vec) and not _is_vector(x):
         return Vec(add(b, y.base, x), y.width)  # type: ignore[arg-type]
-    return b.add(*ty.match(b, as_value(b, x), as_value(b, y)))
+    total = b.add(*ty.match(b, as_value(b, x), as_value(b, y)))
+    for one, other in ((x, y), (y, x)):
+        if isinstance(other, int) and (known := span(b, one)) is not None:
+            spanning(b, total, *(place + other for place in known))
+    return total
+
+
+def span(b: ty.Builder, index: Index) -> tuple[int, int] | None:
+    """The lowest and the highest position that an index stands for, if known."""
+    if isinstance(index, int):
+        return index, index
+    if isinstance(index, Vec):
+        known = span(b, index.base)
+        return known and (known[0], known[1] + index.width - 1)
+    return getattr(b, "spans", {}).get(index.get_reference())
+
+
+def spanning(b: ty.Builder, index: ty.Value, low: int, high: int) -> ty.Value:
+    """An index whose lowest and highest values are known."""
+    getattr(b, "spans", {})[index.get_reference()] = low, high
+    return index
 
 
 def scale(b: ty.Builder, x: Index, factor: int) -> Index:
@@ -296,6 +316,8 @@ class Memory:
 
 
 At = Callable[[tuple[Index, ...]], ty.Value]
+#: for each dimension, the positions where one piece ends and another begins
+Cuts = tuple[frozenset[int], ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -313,3 +335,5 @@ class Array:
     depth: int = 0  # calls, one inside the other, to pull one element
     lanes: tuple[Any, ...] = ()  # for each dimension, the lane axis it is, or None
     steady: bool = False  # whether it is known to be the same in every step
+    cuts: Cuts = ()  # where loops over it are better cut; () is nowhere
+    window: tuple[Array, tuple[int, ...]] | None = None  # of what, and from where on

@@ -26,6 +26,8 @@ from onescan.primitives import ELEMENTWISE, FREE, IDENTITIES, UPDATES
 
 #: what computes each element where it is pulled
 FUSED = ELEMENTWISE | FREE | IDENTITIES
+#: what reads values that are put together of pieces, position by position
+IN_PIECES = ELEMENTWISE | IDENTITIES | {"concatenate", "pad", "slice"}
 
 
 class Body:
@@ -75,8 +77,8 @@ class Body:
         outer, self.e.body = self.e.body, self
         for k, eqn in enumerate(self.eqns):
             self.now = k
-            operands = [self.read(v) for v in eqn.invars]
             name = eqn.primitive.name
+            operands = [self._operand(v, name) for v in eqn.invars]
             results = self.e.rules[name](self.e, eqn, operands)
             for var, array in zip(eqn.outvars, results, strict=True):
                 deep = array.depth >= DEEPEST
@@ -90,6 +92,14 @@ class Body:
 
     def read(self, atom: Any) -> Array:
         return literal(self.e, atom) if isinstance(atom, Literal) else self.env[atom]
+
+    def _operand(self, atom: Any, reader: str) -> Array:
+        """A value as an operation reads it: whole, unless it looks for cuts."""
+        array = self.read(atom)
+        if any(array.cuts) and reader not in IN_PIECES:
+            array = self.env[atom] = self.e.materialise(array)
+            self.owned.add(array.memory)  # type: ignore[arg-type]
+        return array
 
     def _put_away(self, var: Atom, array: Array) -> Array:
         """A value in memory: that of the carry it renews, if nobody needs the old."""

@@ -125,6 +125,8 @@ class Builder(ir.IRBuilder):
         self.trips = 1.0
         #: by instruction and type: how often it will run
         self.runs: dict[tuple[str, str], float] = {}
+        #: by name of an index: its lowest and its highest value
+        self.spans: dict[str, tuple[int, int]] = {}
         self._forget()
 
     def _forget(self) -> None:
@@ -343,6 +345,7 @@ def _home(pointer: Any) -> tuple[Any, int | None]:
     """The memory that a pointer points into, and where; (None, None) if unknown."""
     if isinstance(pointer, Place):
         return pointer.root, pointer.offset
-    if isinstance(pointer, (ir.AllocaInstr, ir.Argument, ir.GlobalVariable)):
+    own = (ir.AllocaInstr, ir.Argument, ir.GlobalVariable, ir.CallInstr)  # malloc
+    if isinstance(pointer, own):
         return pointer, 0
     return None, None

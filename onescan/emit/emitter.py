@@ -15,7 +15,7 @@ import numpy as np
 from llvmlite import ir
 
 from onescan.emit import types as ty
-from onescan.emit.arrays import Array, At, Index, Memory, Vec
+from onescan.emit.arrays import Array, At, Cuts, Index, Memory, Vec
 from onescan.emit.builder import Builder
 from onescan.emit.loops import Loops
 from onescan.emit.prefetch import Span
@@ -62,6 +62,9 @@ class Emitter(Loops):
 
     def before_a_branch(self) -> None:
         """Do what must not be left to code that only some tiles run."""
+
+    def finish(self) -> None:
+        """Do what is left to do after everything else."""
 
     def begin_at(self, block: ir.Block) -> None:
         """Go on at a block that may be reached from several places."""
@@ -120,6 +123,7 @@ class Emitter(Loops):
             depth=1 + max((a.depth for a in operands), default=0),
             lanes=self.plan.local_lanes(var),
             steady=steady,
+            cuts=_joined(var, operands) if pointwise else (),
         )
 
     def stored(
@@ -249,6 +253,13 @@ class Emitter(Loops):
         self.before_a_branch()
         with self.b.if_then(first):
             yield
+
+
+def _joined(var: Atom, operands: tuple[Array, ...]) -> Cuts:
+    """The cuts of operands that are pulled at the same index."""
+    rank = len(var.aval.shape)
+    found = [a.cuts for a in operands if any(a.cuts) and len(a.shape) == rank]
+    return tuple(frozenset().union(*sets) for sets in zip(*found, strict=True))
 
 
 def opaque(pointer: Any) -> ty.Value:

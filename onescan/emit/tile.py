@@ -84,6 +84,7 @@ class Tile(Buffers):
         for here in self._blocks(starts):
             for var, cell in self._here(rows, here).items():
                 self._deliver(var, cell)
+        e.finish()
         e.b.ret_void()
         e.entry.branch(e.function.blocks[1])
 
@@ -186,10 +187,13 @@ class Tile(Buffers):
                 self._whole(self._init_of(var)),
                 self._whole(self._final_of(var)),
             )
-            resident = _bytes(init) > self.resident and _is_mine(self.plan, init)
-            cells[var] = final if resident else self._cell(init, var)
+            cells[var] = final if self._resides(var, init) else self._cell(init, var)
             self.e.put(cells[var], init)
         return cells
+
+    def _resides(self, var: Atom, init: Array) -> bool:
+        """Whether a carry stays in its result buffer."""
+        return _bytes(init) > self.resident and _is_mine(self.plan, init)
 
     def _laned_cells(self, vector: Lane) -> dict[Any, Memory]:
         """For each carry along the vector lane, memory for all blocks of a tile."""

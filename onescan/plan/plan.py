@@ -81,6 +81,7 @@ class Plan:
     #: by operand: where the rest of its steps stand, in one more operand each
     tails: dict[int, Tail] = field(default_factory=dict)
     counters: frozenset[int] = frozenset()  # operands that are the numbers of the steps
+    stencil: bool = False  # whether positions of a large grid look at their neighbours
 
     @property
     def tiles(self) -> int:

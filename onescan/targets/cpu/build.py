@@ -1,45 +1,20 @@
-"""The kernel of a loop on a CPU: tiles one after the other, and what is x86's alone."""
+"""The kernel of a loop on a CPU: tiles one after the other."""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-
 from llvmlite import ir
 
-from onescan.emit import dot
 from onescan.emit import types as ty
-from onescan.emit.arrays import Array
-from onescan.emit.emitter import Emitter
 from onescan.emit.math.features import allow
-from onescan.emit.rules import RULES
-from onescan.emit.tile import Tile
-from onescan.loop import Equation, LeaveToXla
+from onescan.loop import LeaveToXla
 from onescan.plan.patience import looks
 from onescan.plan.plan import Plan
 from onescan.plan.profile import Profile
-from onescan.targets.cpu.products.amx_steps import by_unit, unit
-from onescan.targets.cpu.products.steps import tiled
+from onescan.targets.cpu.emitter import CpuEmitter, CpuTile
+from onescan.targets.cpu.stencil import StencilEmitter, StencilTile
 
 #: bytes of values that one tile may hold on the stack
 LARGEST = 1 << 19
-
-
-def dot_general(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
-    """A product, by the matrix unit where that is planned."""
-    if product := tiled(e.plan, eqn):
-        x, y = map(e.once, operands)
-        return [by_unit(e, product, x, y)]
-    return dot.dot_general(e, eqn, operands)
-
-
-class CpuEmitter(Emitter):
-    fetches_ahead = True
-    rules = {**RULES, "dot_general": dot_general}  # noqa: RUF012, nobody changes it
-
-
-class CpuTile(Tile):
-    def _prepared(self) -> AbstractContextManager[None]:
-        return unit(self.e, lambda var: self._whole(self.variables.index(var)))
 
 
 def build(plan: Plan) -> tuple[ir.Module, Profile]:
@@ -57,9 +32,9 @@ def build(plan: Plan) -> tuple[ir.Module, Profile]:
     tile.attributes.add("noinline")
     for argument in tile.args[:count]:
         argument.add_attribute("noalias")
-    e = CpuEmitter(plan, tile)
+    e = StencilEmitter(plan, tile) if plan.stencil else CpuEmitter(plan, tile)
     e.since = tile.args[-1] if patient else None
-    CpuTile(e).emit()
+    (StencilTile(e) if plan.stencil else CpuTile(e)).emit()
     if e.stack_bytes > LARGEST:
         raise LeaveToXla(
             f"one step holds {e.stack_bytes // 1024} KiB of values, more than the "

@@ -19,6 +19,7 @@ from onescan.plan.lanes import lane_axes
 from onescan.plan.layout import assign, finished, power_below
 from onescan.plan.merged import Merged, merged, share, without_repeats
 from onescan.plan.plan import INTERLEAVED, Lane, Plan, minor_dimension
+from onescan.plan.stencils import is_stencil
 from onescan.plan.work import Work, operand_of, step_of
 from onescan.primitives import record_of
 from onescan.targets.cpu.machine import Machine
@@ -218,7 +219,8 @@ def _inner_plan(
         assign(lane_of, lanes, group, lane)
     width = machine.vector_bytes // 4
     plan = finished(loop, lanes, lane_of, width, threads, features=machine.features)
-    return _with_transposed_weights(replace(plan, l2=machine.l2))
+    stencil = not lanes and is_stencil(loop, width)
+    return _with_transposed_weights(replace(plan, l2=machine.l2, stencil=stencil))
 
 
 def _with_transposed_weights(plan: Plan) -> Plan:

@@ -1,0 +1,224 @@
+"""The kernel of a body in which positions of a large grid look at their neighbours.
+
+Nothing is independent along any axis, so there are no lanes.  A step is one walk over
+the grid, row by row, a vector at a time: all that a step gives is computed together at
+each position, neighbours are read where they stand (`emit/pieces.py`), and nothing in
+between is written down unless it would be computed too often.  A large carry has two
+places, read and written in turns.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+from jax.extend.core import Var
+from llvmlite import ir
+
+from onescan.emit import pieces
+from onescan.emit import types as ty
+from onescan.emit.arrays import Array, Index, Memory, Vec, add, scale, spanning
+from onescan.emit.control import emit_body, renew
+from onescan.emit.emitter import CHEAP, opaque
+from onescan.emit.rules import RULES
+from onescan.loop import Atom
+from onescan.plan.plan import Lane, Plan
+from onescan.plan.stencils import is_large, ways
+from onescan.primitives import UPDATES
+from onescan.targets.cpu.emitter import CpuEmitter, CpuTile, dot_general
+
+#: operations that computing a value again may cost, next to a store and its loads
+AGAIN = 4
+#: bytes of all values that lie on the stack; others are on the heap
+ON_STACK = 1 << 18
+#: numbers of a value from which it is written together with others
+TOGETHER = 256
+
+Pairs = list[tuple[Array, Array]]
+
+
+class StencilEmitter(CpuEmitter):
+    rules = {  # noqa: RUF012, nobody changes it
+        **RULES,
+        "dot_general": dot_general,
+        **pieces.RULES,
+    }
+
+    def __init__(self, plan: Plan, function: ir.Function) -> None:
+        super().__init__(plan, function)
+        self.heap: list[ty.Value] = []
+        self._ways: dict[int, Any] = {}
+
+    def keeps(self, body: Any, var: Atom, array: Array) -> bool:
+        """Where computing a value again would take longer than reading it."""
+        if not is_large(var):
+            return super().keeps(body, var, array)
+        if id(body) not in self._ways:
+            self._ways = {id(body): ways(body.jaxpr)}
+        again = len(self._ways[id(body)][var]) - 1
+        return again * max(array.cost - CHEAP, 0) > AGAIN or var in self.plan.stored
+
+    def scratch(
+        self, shape: tuple[int, ...], lanes: tuple[Lane | None, ...], dtype: Any
+    ) -> Memory:
+        size = prod(shape) * np.dtype(dtype).itemsize
+        if self.stack_bytes + size <= ON_STACK:
+            return super().scratch(shape, lanes, dtype)
+        module = self.function.module
+        kind = ir.FunctionType(ty.PTR, [ty.I64])
+        allocate = module.globals.get("malloc") or ir.Function(module, kind, "malloc")
+        pointer = opaque(self.entry.call(allocate, [ir.Constant(ty.I64, size)]))
+        self.heap.append(pointer)
+        strides = [prod(shape[i + 1 :]) for i in range(len(shape))]
+        return Memory(pointer, np.dtype(dtype), tuple(strides), 0, 16)
+
+    def finish(self) -> None:
+        """Give back what lies on the heap."""
+        module = self.function.module
+        kind = ir.FunctionType(ir.VoidType(), [ty.PTR])
+        for pointer in self.heap:
+            free = module.globals.get("free") or ir.Function(module, kind, "free")
+            self.b.call(free, [pointer])
+
+    def put(self, target: Array, source: Array, vector: int | None = -1) -> None:
+        memory = target.memory
+        assert memory is not None
+        apart = memory.group > 1 or vector != -1 or not any(source.cuts)
+        if apart or prod(target.shape) < TOGETHER:
+            super().put(target, source, vector)
+        else:
+            self.put_all([(target, source)])
+
+    def put_all(self, pairs: Pairs) -> None:
+        """Store values of one shape, a vector of all of them at a time.
+
+        No target is read by any of the values.
+        """
+        *outer, row = pairs[0][0].shape
+        cuts = {c for _, source in pairs for c in (source.cuts or (set(),))[-1]}
+
+        def visit(index: tuple[Index, ...]) -> None:
+            values = {id(source): source.at(index) for _, source in pairs}
+            for target, source in pairs:
+                memory: Any = target.memory
+                memory.store(self.b, index, values[id(source)])
+
+        self._rows(tuple(outer), (), lambda index: self._row(row, cuts, index, visit))
+
+    def _rows(self, counts: tuple[int, ...], done: Any, body: Any) -> None:
+        if len(done) == len(counts):
+            body(done)
+        elif counts[len(done)] == 1:
+            self._rows(counts, (*done, 0), body)
+        else:
+            count = counts[len(done)]
+            with self.loop(count, unroll=1) as i:
+                spanning(self.b, i, 0, count - 1)
+                self._rows(counts, (*done, i), body)
+
+    def _row(self, size: int, cuts: set[int], index: Any, visit: Any) -> None:
+        """A row, in runs of vectors that lie in one piece, and those across two."""
+        start = 0
+        for width in self.widths(size):
+            for first, count in _runs(start, (size - start) // width, width, cuts):
+                if count == 1:
+                    visit((*index, Vec(first, width) if width > 1 else first))
+                    continue
+                with self.loop(count) as k:
+                    base: Any = add(self.b, scale(self.b, k, width), first)
+                    spanning(self.b, base, first, first + (count - 1) * width)
+                    visit((*index, Vec(base, width) if width > 1 else base))
+            start += (size - start) // width * width
+
+
+def _runs(start: int, count: int, width: int, cuts: set[int]) -> list[tuple[int, int]]:
+    """(first position, vectors) of each run of vectors that are alike."""
+    runs: list[tuple[int, int]] = []
+    joined = False
+    for k in range(count):
+        first = start + k * width
+        across = any(first < cut < first + width for cut in cuts)
+        if joined and not across and first not in cuts:
+            runs[-1] = runs[-1][0], runs[-1][1] + 1
+        else:
+            runs.append((first, 1))
+        joined = not across
+    return runs
+
+
+class StencilTile(CpuTile):
+    """All of a grid, through all steps."""
+
+    e: StencilEmitter
+
+    def emit(self) -> None:
+        jaxpr = self.loop.body.jaxpr
+        made = {v: eqn for eqn in jaxpr.eqns for v in eqn.outvars}
+        self.paired = {
+            before: self.e.scratch((2, *before.aval.shape), (), before.aval.dtype)
+            for before, after in zip(self.carries, jaxpr.outvars, strict=False)
+            if is_large(before)
+            and isinstance(after, Var)
+            and (after not in made or made[after].primitive.name not in UPDATES)
+        }
+        super().emit()
+
+    def _resides(self, var: Atom, init: Array) -> bool:
+        return var not in self.paired and super()._resides(var, init)
+
+    def _cell(self, like: Array, var: Atom) -> Array:
+        if var not in self.paired:
+            return super()._cell(like, var)
+        return self._at(var, ir.Constant(ty.I64, 0))
+
+    def _at(self, var: Atom, step: ty.Value) -> Array:
+        """Where a carry stands before a step."""
+        turn = self.e.b.and_(step, ir.Constant(ty.I64, 1))
+        here = self.paired[var].within(self.e.b, turn)
+        return self.e.stored(here, tuple(var.aval.shape), self.plan.local_lanes(var))
+
+    def _deliver(self, var: Atom, cell: Array) -> None:
+        if var in self.paired:
+            cell = self._at(var, ir.Constant(ty.I64, self.loop.length))
+        super()._deliver(var, cell)
+
+    def _step(
+        self,
+        starts: dict[Any, ty.Value],
+        cells: dict[Any, Array],
+        rows: dict[Any, Memory],
+        step: ty.Value,
+        loaded: dict[Any, Array],
+    ) -> None:
+        e, t, jaxpr = self.e, self._time(step), self.loop.body.jaxpr
+        e.bases = dict(starts)
+        e.ahead = []
+        following = e.b.add(step, ir.Constant(ty.I64, 1))
+        now = {**cells, **{var: self._at(var, step) for var in self.paired}}
+        nexts = {var: self._at(var, following) for var in self.paired}
+        homes = {
+            new: nexts.get(old, now[old])
+            for old, new in zip(self.carries, jaxpr.outvars, strict=False)
+            if isinstance(new, Var)
+        }
+        args = [now[v] if v in now else self._argument(v, t) for v in jaxpr.invars]
+        owned = {cell.memory for cell in (*now.values(), *nexts.values())}
+        outs = emit_body(e, jaxpr, args, owned, homes, self.wanted_twice)
+        apart: Pairs = []
+        together: dict[tuple[int, ...], Pairs] = {}
+        targets = [nexts.get(v) or cells[v] for v in self.carries]
+        targets += [self._slice(self.first_y + k, t) for k in range(len(self.loop.y_avals))]
+        for k, (target, value) in enumerate(zip(targets, outs, strict=True)):
+            is_carry = k < len(self.carries)
+            if is_carry and self.carries[k] not in self.paired:
+                apart.append((target, value))
+            elif value.memory is None or value.memory is not target.memory:
+                together.setdefault(target.shape, []).append((target, value))
+        for shape, pairs in together.items():
+            if prod(shape) >= TOGETHER:
+                e.put_all(pairs)
+            else:
+                for pair in pairs:
+                    e.put(*pair)
+        renew(e, [cell for cell, _ in apart], [value for _, value in apart])
