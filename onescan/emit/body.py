@@ -27,7 +27,14 @@ from onescan.primitives import ELEMENTWISE, FREE, IDENTITIES, UPDATES
 #: what computes each element where it is pulled
 FUSED = ELEMENTWISE | FREE | IDENTITIES
 #: what reads values that are put together of pieces, position by position
-IN_PIECES = ELEMENTWISE | IDENTITIES | {"concatenate", "pad", "slice"}
+IN_PIECES = (
+    ELEMENTWISE
+    | IDENTITIES
+    | {
+        *("broadcast_in_dim", "concatenate", "expand_dims", "pad", "reshape", "rev"),
+        *("slice", "squeeze", "transpose"),
+    }
+)
 
 
 class Body:

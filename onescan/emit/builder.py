@@ -345,7 +345,8 @@ def _home(pointer: Any) -> tuple[Any, int | None]:
     """The memory that a pointer points into, and where; (None, None) if unknown."""
     if isinstance(pointer, Place):
         return pointer.root, pointer.offset
-    own = (ir.AllocaInstr, ir.Argument, ir.GlobalVariable, ir.CallInstr)  # malloc
+    call = ir.instructions.CallInstr  # of malloc
+    own = (ir.AllocaInstr, ir.Argument, ir.GlobalVariable, call)
     if isinstance(pointer, own):
         return pointer, 0
     return None, None

@@ -22,13 +22,24 @@ from typing import Any
 from llvmlite import ir
 
 from onescan.emit import types as ty
-from onescan.emit.arrays import Array, Cuts, Index, Vec, add, as_value, span, spanning
+from onescan.emit.arrays import (
+    Array,
+    Cuts,
+    Index,
+    Vec,
+    add,
+    as_value,
+    scale,
+    span,
+    spanning,
+)
 from onescan.emit.constants import nothing, positions
 from onescan.emit.emitter import Emitter
 from onescan.emit.structural import RULES as WRITTEN
 from onescan.loop import Equation
 
-Window = tuple[Array, tuple[int, ...]]
+Shape = tuple[int, ...]
+Window = tuple[Array, Shape]
 
 
 class Pieces:
@@ -243,4 +254,78 @@ def slice_(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     return [replace(result, window=(x, starts), cuts=cuts)]
 
 
-RULES = {"concatenate": concatenate, "pad": pad, "slice": slice_}
+def _viewed(name: str, places: Any) -> Any:
+    """The rule of a view, with the cuts of its operand where they come to lie.
+
+    `places` gives, for each dimension of the result, the dimension of the operand that
+    it is, or None.
+    """
+
+    def rule(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
+        x = operands[0]
+        if not any(x.cuts):
+            return WRITTEN[name](e, eqn, operands)
+        found = places(eqn, x.shape, tuple(e.plan.local_shape(eqn.outvars[0])))
+        if found is None:
+            return WRITTEN[name](e, eqn, [e.materialise(x), *operands[1:]])
+        (result,) = WRITTEN[name](e, eqn, operands)
+        cuts = [x.cuts[d] if d is not None else frozenset() for d in found]
+        return [replace(result, cuts=tuple(cuts))]
+
+    return rule
+
+
+def _spread(eqn: Equation, old: Shape, new: Shape) -> list[int | None]:
+    found: list[int | None] = [None] * len(new)
+    for i, d in enumerate(eqn.params["broadcast_dimensions"]):
+        found[d] = i if old[i] == new[d] else None
+    return found
+
+
+def _reshaped(eqn: Equation, old: Shape, new: Shape) -> list[int | None] | None:
+    """Where a reshape does nothing but add and drop dimensions of one position."""
+    wide = [i for i, n in enumerate(old) if n > 1]
+    if [old[i] for i in wide] != [n for n in new if n > 1]:
+        return None
+    rest = iter(wide)
+    return [next(rest) if n > 1 else None for n in new]
+
+
+def rev(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
+    """A reversal; a vector along it is read forwards and turned around."""
+    (x,), (result,) = operands, WRITTEN["rev"](e, eqn, operands)
+    dims, last = eqn.params["dimensions"], len(x.shape) - 1
+
+    def at(index: tuple[Index, ...]) -> ty.Value:
+        row = index[last]
+        if last not in dims or not isinstance(row, Vec):
+            return result.at(index)
+        end = x.shape[last] - row.width
+        base: Any = end - row.base if isinstance(row.base, int) else None
+        if base is None:
+            base = e.b.sub(as_value(e.b, end), as_value(e.b, row.base))
+            if (known := span(e.b, row.base)) is not None:
+                spanning(e.b, base, end - known[1], end - known[0])
+        place = [
+            add(e.b, scale(e.b, i, -1), x.shape[d] - 1) if d in dims else i
+            for d, i in enumerate(index[:last])
+        ]
+        value = ty.splat(e.b, x.at((*place, Vec(base, row.width))), row.width)
+        back = positions(*reversed(range(row.width)))
+        return e.b.shuffle_vector(value, value, back)
+
+    cuts = tuple(
+        frozenset(n - cut for cut in found) if d in dims else found
+        for d, (found, n) in enumerate(zip(x.cuts, x.shape, strict=False))
+    )
+    return [replace(result, at=at, cuts=cuts)]
+
+
+VIEWS = {
+    "broadcast_in_dim": _viewed("broadcast_in_dim", _spread),
+    "expand_dims": _viewed("expand_dims", _reshaped),
+    "reshape": _viewed("reshape", _reshaped),
+    "squeeze": _viewed("squeeze", _reshaped),
+    "transpose": _viewed("transpose", lambda eqn, *_: eqn.params["permutation"]),
+}
+RULES = {"concatenate": concatenate, "pad": pad, "slice": slice_, "rev": rev, **VIEWS}

@@ -10,6 +10,7 @@ from functools import partial
 
 from onescan.passes.accumulate import accumulate
 from onescan.passes.ahead import ahead
+from onescan.passes.borders import borders
 from onescan.passes.derive import derive
 from onescan.passes.hoist import hoist
 from onescan.passes.in_place import in_place
@@ -39,6 +40,6 @@ XLA_PASSES = (simplify, partial(accumulate, reductions=True), *_out)
 #: afterwards, on wide devices, unless the order of steps matters
 PARALLEL_PASSES = (linear, simplify)
 #: at last, for every kernel
-KERNEL_PASSES = (windows, pairs, narrow)
+KERNEL_PASSES = (windows, borders, pairs, narrow)
 #: for a while loop
 WHILE_PASSES = (unchanged, lanewise)

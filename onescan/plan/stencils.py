@@ -10,37 +10,42 @@ from typing import Any
 from jax.extend.core import Jaxpr, Var
 
 from onescan.loop import Atom, Equation, Loop
+from onescan.plan.merged import Merged
 from onescan.primitives import ELEMENTWISE, FREE, IDENTITIES
 
 #: what puts arrays together of pieces
 PIECES = frozenset({"concatenate", "pad"})
 #: what computes each element where it is pulled, if pieces are not written down
-FUSED = ELEMENTWISE | FREE | IDENTITIES | PIECES
+FUSED = ELEMENTWISE | IDENTITIES | FREE | PIECES
+#: what reads its operands at the place of its result
+IN_PLACE = ELEMENTWISE | IDENTITIES
 #: numbers of a value that is large
 LARGE = 1024
 #: ways in which a value is pulled, from which on nobody counts
 MANY = 16
 
 
-def is_stencil(loop: Loop, width: int) -> bool:
+def is_stencil(loop: Loop, width: int, axes: Sequence[Merged]) -> bool:
     """Whether large values are put together of pieces, and computed with.
 
-    Their rows must be as long as a vector.
+    They are large in each lane, and their rows are as long as a vector.
     """
-    readers = _readers(loop.body.jaxpr.eqns)
+    eqns: Any = loop.body.jaxpr.eqns
+    readers, results = _readers(eqns), loop.body.jaxpr.outvars
     return not loop.is_while and any(
         eqn.primitive.name in PIECES
-        and is_large(out)
+        and prod(out.aval.shape) // _lanes(out, axes) >= LARGE
         and out.aval.shape[-1] >= width
-        and readers[out]
+        and (readers[out] or out in results)
         and all(reader.primitive.name in FUSED for reader in readers[out])
-        for eqn in loop.body.jaxpr.eqns
+        for eqn in eqns
         for out in eqn.outvars
     )
 
 
-def is_large(var: Atom) -> bool:
-    return prod(var.aval.shape) >= LARGE
+def _lanes(var: Atom, axes: Sequence[Merged]) -> int:
+    """How many lanes a value lies along."""
+    return prod(axis.size for axis in axes if axis.holds(var))
 
 
 def _readers(eqns: Sequence[Equation]) -> dict[Any, list[Equation]]:
@@ -60,15 +65,17 @@ def ways(jaxpr: Jaxpr) -> dict[Any, set[Any]]:
     """
     readers = _readers(jaxpr.eqns)
     found: dict[Any, set[Any]] = defaultdict(set)
-    for var in jaxpr.outvars:
-        if isinstance(var, Var):
-            found[var].add(tuple(var.aval.shape))
+    results: list[Any] = [v for v in jaxpr.outvars if isinstance(v, Var)]
+    for var in results:
+        found[var].add(tuple(var.aval.shape))
     for eqn in reversed(jaxpr.eqns):
         name = eqn.primitive.name
         pulled = set().union(*(found[v] for v in eqn.outvars))
         if name not in FUSED:
             pulled = {id(eqn)}
-        elif name not in ELEMENTWISE | IDENTITIES and not _is_put_together(eqn, readers):
+        elif name not in ELEMENTWISE | IDENTITIES and not _is_put_together(
+            eqn, readers
+        ):
             pulled = {hash((way, id(eqn))) for way in pulled}
         for v in eqn.invars:
             if isinstance(v, Var) and len(found[v]) < MANY:

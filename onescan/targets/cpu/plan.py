@@ -69,6 +69,9 @@ def choose(loop: Loop, machine: Machine) -> Plan:
     threads = work > WORTH_THREADS or work + streams > WORTH_STREAMS
     helpers = machine.cores if threads else 1
     _, best = _cheapest(loop, works, axes, native, helpers)
+    if is_stencil(loop, native, axes):
+        plan = _inner_plan(loop, axes, works, machine, threads, rows=1)
+        return replace(plan, stencil=True)
     if best is None:
         return _inner_plan(loop, axes, works, machine, threads)
     return _lane_plan(loop, best, axes, works, machine, threads)
@@ -210,17 +213,17 @@ def _inner_plan(
     works: list[Work],
     machine: Machine,
     threads: bool,
+    rows: int = ROWS,
 ) -> Plan:
     lanes: list[Lane] = []
     lane_of: dict[Var, dict[int, Lane]] = {}
-    group, pieces = _cut(works, axes, machine.cores if threads else 1)
+    group, pieces = _cut(works, axes, machine.cores if threads else 1, rows)
     if group is not None:
         lane = Lane(group.size, group.size // pieces, False)
         assign(lane_of, lanes, group, lane)
     width = machine.vector_bytes // 4
     plan = finished(loop, lanes, lane_of, width, threads, features=machine.features)
-    stencil = not lanes and is_stencil(loop, width)
-    return _with_transposed_weights(replace(plan, l2=machine.l2, stencil=stencil))
+    return _with_transposed_weights(replace(plan, l2=machine.l2))
 
 
 def _with_transposed_weights(plan: Plan) -> Plan:
@@ -233,13 +236,13 @@ def _with_transposed_weights(plan: Plan) -> Plan:
 
 
 def _cut(
-    works: list[Work], axes: list[Merged], threads: int
+    works: list[Work], axes: list[Merged], threads: int, rows: int = ROWS
 ) -> tuple[Merged | None, int]:
     """The lane axis that is cut into pieces for threads, if one is worth it."""
     for group in axes:
         if len(group.parts) > 1 or share(works, group) <= ALONE:
             continue
-        most = min(threads, group.size // ROWS)
+        most = min(threads, group.size // rows)
         pieces = next((n for n in range(most, 1, -1) if group.size % n == 0), 1)
         if pieces > 1:
             return group, pieces

@@ -24,7 +24,7 @@ from onescan.emit.emitter import CHEAP, opaque
 from onescan.emit.rules import RULES
 from onescan.loop import Atom
 from onescan.plan.plan import Lane, Plan
-from onescan.plan.stencils import is_large, ways
+from onescan.plan.stencils import LARGE, ways
 from onescan.primitives import UPDATES
 from onescan.targets.cpu.emitter import CpuEmitter, CpuTile, dot_general
 
@@ -52,7 +52,7 @@ class StencilEmitter(CpuEmitter):
 
     def keeps(self, body: Any, var: Atom, array: Array) -> bool:
         """Where computing a value again would take longer than reading it."""
-        if not is_large(var):
+        if prod(self.plan.local_shape(var)) < LARGE:
             return super().keeps(body, var, array)
         if id(body) not in self._ways:
             self._ways = {id(body): ways(body.jaxpr)}
@@ -155,10 +155,11 @@ class StencilTile(CpuTile):
     def emit(self) -> None:
         jaxpr = self.loop.body.jaxpr
         made = {v: eqn for eqn in jaxpr.eqns for v in eqn.outvars}
+        shape = self.plan.local_shape
         self.paired = {
-            before: self.e.scratch((2, *before.aval.shape), (), before.aval.dtype)
+            before: self.e.scratch((2, *shape(before)), (), before.aval.dtype)
             for before, after in zip(self.carries, jaxpr.outvars, strict=False)
-            if is_large(before)
+            if prod(shape(before)) >= LARGE
             and isinstance(after, Var)
             and (after not in made or made[after].primitive.name not in UPDATES)
         }
@@ -176,7 +177,8 @@ class StencilTile(CpuTile):
         """Where a carry stands before a step."""
         turn = self.e.b.and_(step, ir.Constant(ty.I64, 1))
         here = self.paired[var].within(self.e.b, turn)
-        return self.e.stored(here, tuple(var.aval.shape), self.plan.local_lanes(var))
+        lanes = self.plan.local_lanes(var)
+        return self.e.stored(here, self.plan.local_shape(var), lanes)
 
     def _deliver(self, var: Atom, cell: Array) -> None:
         if var in self.paired:
@@ -196,29 +198,43 @@ class StencilTile(CpuTile):
         e.ahead = []
         following = e.b.add(step, ir.Constant(ty.I64, 1))
         now = {**cells, **{var: self._at(var, step) for var in self.paired}}
-        nexts = {var: self._at(var, following) for var in self.paired}
+        later = {**cells, **{var: self._at(var, following) for var in self.paired}}
         homes = {
-            new: nexts.get(old, now[old])
+            new: later[old]
             for old, new in zip(self.carries, jaxpr.outvars, strict=False)
             if isinstance(new, Var)
         }
         args = [now[v] if v in now else self._argument(v, t) for v in jaxpr.invars]
-        owned = {cell.memory for cell in (*now.values(), *nexts.values())}
+        owned = {cell.memory for cell in (*now.values(), *later.values())}
         outs = emit_body(e, jaxpr, args, owned, homes, self.wanted_twice)
-        apart: Pairs = []
-        together: dict[tuple[int, ...], Pairs] = {}
-        targets = [nexts.get(v) or cells[v] for v in self.carries]
-        targets += [self._slice(self.first_y + k, t) for k in range(len(self.loop.y_avals))]
-        for k, (target, value) in enumerate(zip(targets, outs, strict=True)):
-            is_carry = k < len(self.carries)
-            if is_carry and self.carries[k] not in self.paired:
-                apart.append((target, value))
-            elif value.memory is None or value.memory is not target.memory:
-                together.setdefault(target.shape, []).append((target, value))
-        for shape, pairs in together.items():
-            if prod(shape) >= TOGETHER:
-                e.put_all(pairs)
+        fresh, apart = [], []
+        for var, value in zip(self.carries, outs, strict=False):
+            pair = later[var], value
+            (fresh if var in self.paired else apart).append(pair)
+        for k, value in enumerate(outs[len(self.carries) :]):
+            here = self._slice(self.first_y + k, t)
+            if self._is_written_by_all(here):
+                fresh.append((here, value))
             else:
-                for pair in pairs:
-                    e.put(*pair)
+                with e.one_writer(here.lanes):
+                    e.put(here, value)
+        self._put(fresh)
         renew(e, [cell for cell, _ in apart], [value for _, value in apart])
+
+    def _put(self, pairs: Pairs) -> None:
+        """Store what a step gives, all that has one shape together."""
+        together: dict[tuple[int, ...], Pairs] = {}
+        for target, value in pairs:
+            if value.memory is None or value.memory is not target.memory:
+                together.setdefault(target.shape, []).append((target, value))
+        for shape, some in together.items():
+            if prod(shape) >= TOGETHER:
+                self.e.put_all(some)
+                continue
+            for pair in some:
+                self.e.put(*pair)
+
+    def _is_written_by_all(self, target: Array) -> bool:
+        """Whether every tile has a part of a result to write."""
+        several = [lane for lane in self.plan.lanes if lane.tiles > 1]
+        return all(lane in target.lanes for lane in several)

@@ -1,0 +1,206 @@
+"""Bodies in which the positions of a large grid look at their neighbours."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from passing import loop_of
+
+import onescan
+from onescan.plan.lanes import lane_axes
+from onescan.plan.merged import merged
+from onescan.plan.stencils import is_stencil, ways
+from onescan.targets.cpu.machine import Machine
+from onescan.targets.cpu.target import Cpu
+
+HOST = Machine(32, cores=2)
+Body = Callable[[Any], Any]
+
+
+def grid(*shape: int, seed: int = 0, dtype: Any = np.float32) -> jax.Array:
+    values = np.random.default_rng(seed).uniform(0, 1, shape)
+    return jnp.asarray(values * (50 if dtype == np.int32 else 1), dtype)
+
+
+def roll(x: Any, by: int, axis: int) -> jax.Array:
+    return jnp.roll(x, by, axis)
+
+
+def neighbours(x: Any) -> Any:
+    return sum(roll(x, way, axis) for axis in range(x.ndim) for way in (1, -1))
+
+
+def windows(x: Any, mode: str) -> Any:
+    wide = jnp.pad(x, 2, mode=mode)
+    n, m = x.shape
+    return wide[1 : n + 1, 3 : m + 3] + wide[4:, 2 : m + 2] - wide[2 : n + 2, :m]
+
+
+def shifted(x: Any, axis: int) -> Any:
+    first = jnp.zeros_like(lax.slice_in_dim(x, 0, 1, axis=axis))
+    rest = lax.slice_in_dim(x, 0, x.shape[axis] - 1, axis=axis)
+    return jnp.concatenate([first, rest], axis)
+
+
+def convolved(x: Any) -> Any:
+    weights = jnp.arange(9, dtype=x.dtype).reshape(1, 1, 3, 3) / 40
+    return lax.conv_general_dilated(x[None, None], weights, (1, 1), "SAME")[0, 0]
+
+
+def inside(x: Any) -> Any:
+    return x.at[1:-1, 1:-1].set((x[2:, 1:-1] + x[:-2, 1:-1] + x[1:-1, :-2]) / 3)
+
+
+def borders(x: Any) -> Any:
+    return (x + roll(x, 1, 1)).at[0].set(1).at[:, -1].set(x[:, 2]).at[3:5, 7].set(0.5)
+
+
+def turned(x: Any) -> Any:
+    return jnp.flip(roll(x, 1, 1), 1) - jnp.flip(roll(x, 1, 0), 0)
+
+
+def twice(x: Any) -> Any:
+    y = jnp.tanh(x)  # dear enough to be written down
+    return neighbours(y) + roll(neighbours(y), 1, 1) - 4 * jnp.exp(y)
+
+
+BODIES: dict[str, Body] = {
+    "roll": lambda x: roll(x, 1, 0) + roll(x, -1, 1),
+    "rolls": neighbours,
+    "far": lambda x: roll(x, 17, 1) - roll(x, -19, 0) + roll(x, 5, 1),
+    "diagonal": lambda x: jnp.roll(x, (1, -2), (0, 1)),
+    "wrapped": lambda x: windows(x, "wrap"),
+    "edges": lambda x: windows(x, "edge"),
+    "mirrored": lambda x: windows(x, "reflect"),
+    "zeros": lambda x: windows(x, "constant"),
+    "shifted": lambda x: shifted(x, 0) - shifted(x, 1),
+    "convolved": convolved,
+    "inside": inside,
+    "borders": borders,
+    "gradient": lambda x: jnp.gradient(x)[0] - jnp.gradient(x)[1],
+    "turned": turned,
+    "twice": twice,
+    "mean": lambda x: neighbours(x) - jnp.mean(roll(x, 1, 0)) + x.sum(1)[:, None] / 50,
+    "where": lambda x: jnp.where(roll(x, 1, 1) > x, x, roll(x, 1, 0)),
+    "transposed": lambda x: roll(x, 3, 0)[:34, :34].T.sum() + roll(x, 3, 1),
+}
+
+
+def agree(body: Any, carry: Any, xs: Any = None, length: int | None = 4) -> None:
+    """One kernel, with the results of XLA."""
+    runs = []
+    for engine in ("native", "xla"):
+        with onescan.engine(engine):
+            run = jax.jit(lambda c, x: onescan.scan(body, c, x, length=length))
+            runs.append(run(carry, xs))
+    for ours, stock in zip(*map(jax.tree.leaves, runs), strict=True):
+        exact = not jnp.issubdtype(ours.dtype, jnp.floating)
+        close = 0 if exact else 40 * float(jnp.finfo(ours.dtype).eps)
+        np.testing.assert_allclose(
+            np.asarray(ours, np.float64), np.asarray(stock, np.float64), close, close
+        )
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_results_are_those_of_xla(name):
+    body = BODIES[name]
+    agree(lambda x, _: (0.5 * x + 0.1 * body(x), None), grid(37, 45))
+
+
+@pytest.mark.parametrize("shape", [(1030,), (1024,), (33, 32), (9, 11, 21), (64, 17)])
+def test_every_rank_and_rest_of_a_row(shape):
+    agree(lambda x, _: (0.5 * x + 0.1 * neighbours(x), None), grid(*shape))
+
+
+@pytest.mark.parametrize("dtype", ["int32", "bool", "bfloat16", "float64", "int8"])
+def test_every_type(dtype):
+    with jax.enable_x64(True):
+        agree(
+            lambda x, _: (jnp.where(x > roll(x, 1, 0), x, roll(x, -1, 1)), None),
+            grid(40, 40, dtype=np.int32).astype(dtype),
+        )
+
+
+def test_several_carries_xs_ys_and_small_ones():
+    def body(carry, x):
+        u, v, count = carry
+        u, v = v, u + 0.1 * neighbours(v) * count + x
+        return (u, v, count + 1), (u, u.sum(), roll(v, 1, 0)[3], count)
+
+    carry = grid(33, 40), grid(33, 40, seed=1), jnp.float32(0)
+    agree(body, carry, 0.01 * grid(5, 33, 40, seed=2), None)
+
+
+def test_a_batch_runs_by_threads():
+    def run(x):
+        body = lambda x, _: (0.5 * x + 0.1 * neighbours(x), x.sum())
+        return onescan.scan(body, x, None, length=40)
+
+    x = grid(6, 34, 40)
+    with onescan.engine("native"):
+        ours = jax.jit(jax.vmap(run))(x)
+    with onescan.engine("xla"):
+        stock = jax.jit(jax.vmap(run))(x)
+    for a, b in zip(ours, stock, strict=True):
+        np.testing.assert_allclose(a, b, 2e-5, 2e-5)
+
+
+def test_a_grid_larger_than_the_stack():
+    agree(lambda x, _: (0.5 * x + 0.1 * neighbours(x), None), grid(300, 320), length=3)
+
+
+def kernel_of(body: Any, *carry: Any) -> tuple[Any, str]:
+    loop, _ = loop_of(body, carry, None, length=20)
+    target = Cpu(HOST)
+    plan = target.plan(loop)
+    return plan, str(target.build(plan).module)
+
+
+def gray_scott(state, _):
+    u, v = state
+    reaction = u * v * v
+    u = u + 0.16 * (neighbours(u) - 4 * u) - reaction + 0.035 * (1 - u)
+    v = v + 0.08 * (neighbours(v) - 4 * v) + reaction - 0.1 * v
+    return (u, v), None
+
+
+def test_a_step_is_one_walk_that_writes_nothing_but_carries():
+    plan, text = kernel_of(gray_scott, grid(64, 64), grid(64, 64, seed=1))
+    assert plan.stencil
+    places = re.findall(r"alloca \[(\d+) x float\]", text)
+    assert places == [str(2 * 64 * 64)] * 2  # two places of each carry
+    step = text[text.index("loop") :]
+    assert "insertelement <8 x float> poison" not in step  # no vector number by number
+
+
+def test_what_is_no_stencil():
+    def no_stencil(body: Any, carry: Any) -> bool:
+        loop, _ = loop_of(body, carry, None, length=20)
+        return not is_stencil(loop, 8, merged(lane_axes(loop), loop))
+
+    x = grid(64, 64)
+    assert not no_stencil(lambda x, _: (neighbours(x), None), x)
+    assert no_stencil(lambda x, _: (x * 2, None), x)  # all are lanes
+    assert no_stencil(lambda x, _: (neighbours(x), None), grid(20, 20))  # small
+    assert no_stencil(lambda x, _: (roll(x, 1, 0), None), x)  # columns are lanes
+    product = lambda x, _: (jnp.concatenate([x, x], 1) @ jnp.ones((128, 64)), None)
+    assert no_stencil(product, x)  # a product reads it whole
+
+
+def test_ways_count_rolls_as_one_and_results_together():
+    def body(x, _):
+        y = x * 3
+        z = y * y
+        return (roll(y, 1, 0) + z, None)
+
+    loop, _ = loop_of(body, grid(64, 64), None, length=20)
+    jaxpr = loop.body.jaxpr
+    y = next(e.outvars[0] for e in jaxpr.eqns if e.primitive.name == "mul")
+    assert len(ways(jaxpr)[y]) == 2
