@@ -49,7 +49,7 @@ class GpuCosts:
     xla_product: float = 2500.0
     xla_update: float = 150.0
     xla_operation: float = 1e-4
-    #: ns of a call of cuSOLVER or cuBLAS for small matrices: 13,000 to 30,000 on an H200
+    #: ns of a call of cuSOLVER or cuBLAS for small matrices: 13,000 to 30,000 (H200)
     #: (`benchmarks/linalg.py`)
     xla_matrix: float = 20000.0
     #: the same for its eigenvalues and singular values, also a guess
