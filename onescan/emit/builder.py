@@ -319,10 +319,15 @@ class Builder(ir.IRBuilder):
         return super().call(fn, args, *options, **more)
 
 
+DIVISIONS = ("sdiv", "udiv", "srem", "urem")
+
+
 def _operation(text: str) -> str:
     """What an instruction does: its name, or that of the intrinsic it calls."""
     if not text.startswith("call "):
-        return text.partition(" ")[0]
+        name = text.partition(" ")[0]
+        fixed = name in DIVISIONS and "%" not in text.rpartition(",")[2]
+        return f"{name} by a constant" if fixed else name
     return ".".join(text.partition("@")[2].split(".")[:2]).partition("(")[0].strip('"')
 
 

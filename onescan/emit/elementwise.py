@@ -100,20 +100,43 @@ def _divide(
 ) -> tuple[ir.Value, ir.Value]:
     """XLA's integer division: x / 0 is all ones, x rem 0 is x, nothing traps."""
     zero, one, ones = like(x, 0), like(x, 1), like(x, -1)
+    if isinstance(y, ir.Constant) and str(y) not in (str(zero), str(ones)):
+        return _divided(b, dtype, x, y)
     by_zero = b.icmp_signed("==", y, zero)
     if not ty.is_signed(dtype):
-        safe = b.select(by_zero, one, y)
-        quotient = b.select(by_zero, ones, b.udiv(x, safe))
-        return quotient, b.select(by_zero, x, b.urem(x, safe))
+        quotient, remainder = _divided(b, dtype, x, b.select(by_zero, one, y))
+        return b.select(by_zero, ones, quotient), b.select(by_zero, x, remainder)
     lowest = like(x, -(1 << (8 * dtype.itemsize - 1)))
     overflow = b.and_(b.icmp_signed("==", x, lowest), b.icmp_signed("==", y, ones))
     safe = b.select(b.or_(by_zero, overflow), one, y)
-    quotient = b.select(by_zero, ones, b.sdiv(x, safe))
-    remainder = b.select(by_zero, x, b.srem(x, safe))
+    quotient, remainder = _divided(b, dtype, x, safe)
+    quotient = b.select(by_zero, ones, quotient)
+    remainder = b.select(by_zero, x, remainder)
     return (
         b.select(overflow, x, quotient),
         b.select(overflow, zero, remainder),
     )
+
+
+def _divided(
+    b: ty.Builder, dtype: np.dtype, x: ir.Value, y: ir.Value
+) -> tuple[ir.Value, ir.Value]:
+    """A quotient that exists, and what remains.
+
+    No processor divides vectors of integers, but of floats, and a float with more bits
+    than the integers have never rounds their quotient to the next integer.
+    """
+    signed = ty.is_signed(dtype)
+    by_float = isinstance(x.type, ir.VectorType) and dtype.itemsize <= 4
+    if not by_float or isinstance(y, ir.Constant):  # LLVM multiplies by a constant
+        if signed:
+            return b.sdiv(x, y), b.srem(x, y)
+        return b.udiv(x, y), b.urem(x, y)
+    element = ir.DoubleType() if dtype.itemsize == 4 else ir.FloatType()
+    wide = ir.VectorType(element, x.type.count)
+    up, down = (b.sitofp, b.fptosi) if signed else (b.uitofp, b.fptoui)
+    quotient = down(b.fdiv(up(x, wide), up(y, wide)), x.type)
+    return quotient, b.sub(x, b.mul(quotient, y))
 
 
 def maximum(b: ty.Builder, dtype: Any, x: ir.Value, y: ir.Value) -> ir.Value:

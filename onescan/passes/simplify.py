@@ -4,7 +4,7 @@ In goes a loop; out comes one in which
 
 * equal equations are one (same primitive, parameters and operands: equations have
   no effects, so they compute the same value), and a conversion to the type that a
-  value has is that value;
+  value has is that value, and so is what literals alone decide;
 * a product with a transposed matrix is one with the matrix, along its other
   dimension;
 * a carry that every step hands on unchanged is a constant;
@@ -21,6 +21,7 @@ import jax.numpy as jnp
 from jax.extend.core import JaxprEqn, Literal, Var
 
 from onescan.loop import Aval, Loop
+from onescan.passes.fold import folded
 from onescan.passes.overtime import evaluate
 from onescan.passes.split import (
     Parts,
@@ -144,8 +145,9 @@ def _merged(parts: Parts) -> Parts:
 
     for eqn in parts.eqns:
         eqn = eqn.replace(invars=[read(v) for v in eqn.invars])
-        if _gives_back(eqn):
-            same[eqn.outvars[0]] = eqn.invars[0]
+        value = eqn.invars[0] if _gives_back(eqn) else folded(eqn)
+        if value is not None:
+            same[eqn.outvars[0]] = value
             continue
         if _transposes(eqn):
             transposed[eqn.outvars[0]] = eqn.invars[0]

@@ -21,6 +21,8 @@ from onescan.tune.speed import Speed
 VECTOR = re.compile(r"<(\d+) x (\w+)>")
 BITS = {"double": 64, "i64": 64, "ptr": 64, "i16": 16, "i8": 8}
 DIVISIONS = ("fdiv", "frem", "llvm.sqrt")
+#: operations that a division by a constant becomes
+MULTIPLIED = 5
 INTEGER_DIVISIONS = ("sdiv", "udiv", "srem", "urem")
 MOVES = ("insertelement", "extractelement")
 
@@ -50,6 +52,8 @@ def _cost(what: Instruction, costs: Costs) -> float:
     registers = max(1, -(-bits // costs.vector_bits))
     if name == "getelementptr" or (count == 1 and element in ("i64", "ptr", "i1", "")):
         return costs.address
+    if name.endswith(" by a constant"):
+        return costs.operation * MULTIPLIED * registers
     if name in INTEGER_DIVISIONS:
         return costs.integer_division * count
     if name in DIVISIONS:

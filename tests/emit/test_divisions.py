@@ -1,0 +1,54 @@
+"""Integer division: by floats in vectors, by constants, and where it has no result."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import onescan
+
+TYPES = (jnp.int8, jnp.uint8, jnp.int16, jnp.int32, jnp.uint32)
+
+
+def numbers(dtype, count: int) -> tuple[jax.Array, jax.Array]:
+    """Random ones of all sizes, neighbours of multiples, and the extremes."""
+    rng, info = np.random.default_rng(0), np.iinfo(dtype)
+    few = [info.min, info.min + 1, -1 % (info.max + 1), 0, 1, 2, 3, info.max]
+    few += [-1] if info.min else []
+    x, y = (a.ravel() for a in np.meshgrid(few, few))
+    size = rng.integers(1, info.bits, count)
+    y = np.concatenate(
+        [y, rng.integers(0, 2**size) - (2 ** (size - 1) if info.min else 0)]
+    )
+    times = info.max // np.maximum(np.abs(y[len(x) :]), 1)
+    near = y[len(x) :] * (rng.random(count) * times).astype(np.int64)
+    near += rng.integers(-1, 2, count)
+    x = np.concatenate([x, np.clip(near, info.min, info.max)])
+    return jnp.asarray(x.astype(dtype)), jnp.asarray(y.astype(dtype))
+
+
+def in_a_loop(f, x, y):
+    def step(c, _):
+        return f(x, c), None
+
+    with onescan.engine("native"):
+        return jax.jit(lambda y: onescan.scan(step, y, None, length=1)[0])(y)
+
+
+@pytest.mark.parametrize("f", [lax.div, lax.rem])
+@pytest.mark.parametrize("dtype", TYPES)
+def test_vectors(f, dtype):
+    x, y = numbers(dtype, 3000)
+    np.testing.assert_array_equal(in_a_loop(f, x, y), f(x, y))
+
+
+@pytest.mark.parametrize("by", [0, 1, -1, 2, -7, 97, -(2**31)])
+def test_constants(by):
+    x, _ = numbers(jnp.int32, 100)
+    number = np.int32(by)
+    both = lambda c: lax.div(c, number) + lax.rem(c, number)
+    found = in_a_loop(lambda _, c: both(c), x, x)
+    np.testing.assert_array_equal(found, both(x))
