@@ -119,8 +119,8 @@ def _divide(
 
 
 def _divided(
-    b: ty.Builder, dtype: np.dtype, x: ir.Value, y: ir.Value
-) -> tuple[ir.Value, ir.Value]:
+    b: ty.Builder, dtype: np.dtype, x: ty.Value, y: ty.Value
+) -> tuple[ty.Value, ty.Value]:
     """A quotient that exists, and what remains.
 
     No processor divides vectors of integers, but of floats, and a float with more bits

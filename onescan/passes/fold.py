@@ -29,15 +29,21 @@ KNOWN: dict[str, Callable[..., Any]] = {
 }
 
 
-def folded(eqn: Equation) -> Literal | None:
+def folded(eqn: Equation) -> Any:
     """The result of an equation of integers and truth values that are known."""
     known = KNOWN.get(eqn.primitive.name)
-    if known is None or len(eqn.outvars) != 1 or eqn.outvars[0].aval.shape:
-        return None
-    if not all(
-        isinstance(v, Literal) and v.aval.dtype.kind in "biu" for v in eqn.invars
-    ):
-        return None
     aval = eqn.outvars[0].aval
-    values: list[Any] = [np.asarray(v.val, v.aval.dtype)[()] for v in eqn.invars]
+    if known is None or len(eqn.outvars) != 1 or aval.shape:
+        return None
+    values = [_known(v) for v in eqn.invars]
+    if any(value is None for value in values):
+        return None
     return Literal(np.asarray(known(*values), aval.dtype)[()], aval)
+
+
+def _known(v: Any) -> Any:
+    if not isinstance(v, Literal):
+        return None
+    aval: Any = v.aval
+    dtype = aval.dtype
+    return np.asarray(v.val, dtype)[()] if dtype.kind in "biu" else None
