@@ -100,7 +100,7 @@ def _divide(
 ) -> tuple[ir.Value, ir.Value]:
     """XLA's integer division: x / 0 is all ones, x rem 0 is x, nothing traps."""
     zero, one, ones = like(x, 0), like(x, 1), like(x, -1)
-    if isinstance(y, ir.Constant) and str(y) not in (str(zero), str(ones)):
+    if _is_harmless(dtype, y):
         return _divided(b, dtype, x, y)
     by_zero = b.icmp_signed("==", y, zero)
     if not ty.is_signed(dtype):
@@ -115,6 +115,20 @@ def _divide(
     return (
         b.select(overflow, x, quotient),
         b.select(overflow, zero, remainder),
+    )
+
+
+def _is_harmless(dtype: np.dtype, y: ir.Value) -> bool:
+    """Whether a divisor is known, and neither 0 nor -1."""
+    if not isinstance(y, ir.Constant):
+        return False
+    numbers = y.constant if isinstance(y.constant, list | tuple) else [y]
+    mask = (1 << 8 * dtype.itemsize) - 1
+    return all(
+        isinstance(n, ir.Constant)
+        and isinstance(n.constant, int)
+        and n.constant & mask not in (0, mask)
+        for n in numbers
     )
 
 
