@@ -147,7 +147,7 @@ def nanoseconds(body: list[str], end: list[str] | None = None) -> float:
         body="\n  ".join(body),
         end="\n  ".join(end or []),
     )
-    address = compiler.link(text, ["f"], level=0)["f"]
+    address = compiler.link(text, ["f"], level=0).kept()["f"]
     call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(address)
     memory = ctypes.create_string_buffer(8192)
     start = (ctypes.addressof(memory) + 63) // 64 * 64

@@ -35,6 +35,7 @@ from onescan.compat.marks import unmarked as unmarked
 from onescan.compat.program import DEBUG_EFFECT as DEBUG_EFFECT
 from onescan.compat.program import emit_host_call as emit_host_call
 from onescan.compat.program import is_export as is_export
+from onescan.compat.program import keep_alive as keep_alive
 from onescan.compat.program import num_devices as num_devices
 from onescan.compat.program import platform as platform
 from onescan.compat.program import undo_point as undo_point

@@ -36,6 +36,11 @@ def undo_point(ctx: Any) -> Callable[[], None]:
     return undo
 
 
+def keep_alive(ctx: Any, value: Any) -> None:
+    """Keep a value as long as the program being lowered may be compiled."""
+    ctx.module_context.add_keepalive(value)
+
+
 def platform(ctx: Any) -> str | None:
     """The one platform being lowered for, or None when there are several."""
     platforms = ctx.platforms or ctx.module_context.platforms

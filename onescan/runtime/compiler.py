@@ -2,9 +2,10 @@
 
 Each module is parsed into a context of its own, optimised, turned into an object file
 and linked; context, IR and object are gone before the address is returned, so a kernel
-costs the process its code pages and little else.  One linker (LLVM's ORC with JITLink)
-serves the process.  JITLink lays out an object in one piece, which is what makes the
-small code model, with constants addressed relative to the instruction, right.
+costs the process its code pages and little else.  A linker (LLVM's ORC with JITLink)
+serves some kernels, and goes with the last of them.  JITLink lays out an object in one
+piece, which is what makes the small code model, with constants addressed relative to
+the instruction, right.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from onescan.errors import ScanError
 from onescan.runtime import memory
 
 DEFAULT_LEVEL = 2
+#: libraries of one linker, which goes when all are unloaded, with 9 KB for each of them
+GROUP = 16
 
 
 class CompilerError(ScanError, RuntimeError):
@@ -75,8 +78,9 @@ def _target_machine() -> Any:
     )
 
 
-@functools.cache
-def _linker() -> Any:
+@functools.lru_cache(maxsize=1)
+def _linker(_: int) -> Any:
+    """The linker of some libraries, by the number of that group."""
     _target_machine()
     return binding.create_lljit_compiler(use_jit_link=True, suppress_errors=True)
 
@@ -158,13 +162,31 @@ def assembly(text: str, level: int = DEFAULT_LEVEL) -> str:
         return _target_machine().emit_assembly(module)
 
 
+class Linked:
+    """Machine code in this process, and the addresses of what it exports."""
+
+    def __init__(self, library: Any, linker: Any, exports: Sequence[str]) -> None:
+        self.addresses = {symbol: library[symbol] for symbol in exports}
+        self._library, self._linker = library, linker
+
+    def kept(self) -> dict[str, int]:
+        """The addresses of code that is never unloaded."""
+        self._library.detach()
+        _kept.append(self._linker)
+        return self.addresses
+
+    def unload(self) -> None:
+        """Give the memory back; nothing may call the code any more."""
+        _checked(self._library.close)
+
+
 def link(
     text: str,
     exports: Sequence[str],
     imports: Mapping[str, int] | None = None,
     level: int = DEFAULT_LEVEL,
-) -> dict[str, int]:
-    """Compile a module, load it for good, and give the addresses of its `exports`.
+) -> Linked:
+    """Compile a module and load it.
 
     `imports` are addresses of functions the module declares; what else it declares is
     looked up in the process (libc and libm).
@@ -181,14 +203,14 @@ def link(
         library.export_symbol(symbol)
     for symbol, address in imports.items():
         library.import_symbol(symbol, address)
-    loaded = _checked(library.link, _linker(), f"onescan.{next(_library)}")
-    addresses = {symbol: loaded[symbol] for symbol in exports}
-    # XLA forgets no target it was told of, so the code must never be unloaded.
-    loaded.detach()
-    return addresses
+    number = next(_libraries)
+    linker = _linker(number // GROUP)
+    loaded = _checked(library.link, linker, f"onescan.{number}")
+    return Linked(loaded, linker, exports)
 
 
-_library = itertools.count()
+_libraries = itertools.count()
+_kept: list[Any] = []  # linkers that are never taken down
 
 
 def _declared(module: Any) -> list[str]:

@@ -38,7 +38,7 @@ def over_arrays(dtype: Any) -> Any:
     b.cbranch(b.icmp_unsigned("<", following, function.args[0]), head, done)
     b.position_at_end(done)
     b.ret_void()
-    address = compiler.link(str(module), ["loop"])["loop"]
+    address = compiler.link(str(module), ["loop"]).kept()["loop"]
     kinds = [ctypes.c_int64, *[ctypes.c_void_p] * 3]
     call = ctypes.CFUNCTYPE(None, *kinds)(address)
 

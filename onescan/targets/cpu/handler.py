@@ -1,6 +1,7 @@
 """What stands between XLA's FFI and a kernel.
 
-XLA calls ``handler(frame)``.  The handler of a kernel passes its constants on to
+XLA calls the one target of `registry.py`, which calls ``handler(frame)`` of the kernel
+that a call site names.  The handler of a kernel passes its constants on to
 ``onescan_run`` of `pool.ll`, which is compiled once per process: it answers XLA's
 questions about the handler, collects the buffers, and calls the kernel, on several
 threads of XLA's own pool where that was asked for.
@@ -19,6 +20,7 @@ from onescan.runtime import compiler
 from onescan.targets.cpu import available, interrupts
 
 POOL = Path(__file__).with_name("pool.ll")
+REGISTRY = Path(__file__).with_name("registry.ll")
 
 # What a processor is told while it waits in a loop.
 PAUSES = {
@@ -68,6 +70,9 @@ define internal void @advise(ptr %page, i64 %size) nounwind {
 """
 #: what handlers call, and the word that kernels look at
 USED = ("onescan_run", "onescan_large", "onescan_stop")
+#: what `registry.py` uses
+KEPT = "add find release remove instantiate execute state_type idle lock"
+KEEPING = tuple(f"onescan_{name}" for name in KEPT.split())
 #: bytes of a result from which that is worth a call of the system: two large pages
 LARGE = 4 << 20
 
@@ -118,13 +123,13 @@ def loaded() -> dict[str, int]:
 
 
 def runtime_text() -> str:
-    """`pool.ll` and `interrupt.ll` for the platform at hand."""
+    """`pool.ll`, `registry.ll` and `interrupt.ll` for the platform at hand."""
     processor = compiler.triple().split("-")[0]
     pause = PAUSES.get(processor, "")
     return (
         f'target triple = "{compiler.triple()}"\n'
         f'target datalayout = "{compiler.data_layout()}"\n'
-        f"{POOL.read_text()}\n{interrupts.text()}\n"
+        f"{POOL.read_text()}\n{interrupts.text()}\n{REGISTRY.read_text()}\n"
         f"define internal void @pause() nounwind {{\n  {pause}\n  ret void\n}}\n"
         f"{ADVISE if sys.platform == 'linux' else NO_ADVICE}"
         f"{_waiting(processor)}"
@@ -141,8 +146,9 @@ def _waiting(processor: str) -> str:
 
 def load(text: str, imports: Mapping[str, int] | None = None) -> dict[str, int]:
     """Compile a runtime, tell it how many threads to use, and give its entries."""
-    exports = [*USED, *interrupts.WORDS, *interrupts.FUNCTIONS, "onescan_cores"]
-    addresses = compiler.link(text, list(dict.fromkeys(exports)), imports)
+    ours = [*USED, *KEEPING, "onescan_cores"]
+    exports = list(dict.fromkeys([*ours, *interrupts.WORDS, *interrupts.FUNCTIONS]))
+    addresses = compiler.link(text, exports, imports).kept()
     cores = ctypes.c_int64.from_address(addresses["onescan_cores"])
     cores.value = available.cores()
     os.register_at_fork(after_in_child=lambda: setattr(cores, "value", 1))

@@ -1,17 +1,16 @@
 """Kernels on the CPU: from an LLVM module to a call in an XLA program.
 
-A kernel is known to XLA by a hash of everything its machine code follows from: the
-module, how it is called, the processor and LLVM's version.  So the same kernel is
-compiled once per process, different kernels never share a name, and the name is the
-same in the next process, where JAX may find the program that calls it in its
-persistent compilation cache (lowering comes before that search, so by then the name is
-registered).
+A kernel is known by a hash of everything its machine code follows from: the module, how
+it is called, the processor and LLVM's version.  So the same kernel is compiled once per
+process, different kernels never share a name, and the name is the same in the next
+process, where JAX may find the program that calls it in its persistent compilation
+cache (lowering comes before that search, so by then the kernel is there).  The code is
+there as long as anything may call it (`registry.py`).
 """
 
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,9 +18,11 @@ from typing import Any
 import jax
 from llvmlite import ir
 
+from onescan import compat
 from onescan.plan.profile import Profile
 from onescan.runtime import compiler
-from onescan.targets.cpu import handler
+from onescan.targets.cpu import handler, registry
+from onescan.targets.cpu.registry import Code
 
 
 @dataclass(frozen=True)
@@ -53,22 +54,8 @@ class Kernel:
         return 0 if self.finished else compiler.DEFAULT_LEVEL
 
 
-@dataclass(frozen=True)
-class Code:
-    """A compiled kernel: its name for XLA, and the addresses of its two functions."""
-
-    name: str
-    handler: int
-    kernel: int
-
-
-def register(kernel: Kernel) -> str:
-    """Compile a kernel, make it known to XLA, and give the name of the FFI target."""
-    return code(kernel).name
-
-
 def lowering(
-    target: str,
+    code: Code,
     operand_layouts: Sequence[Sequence[int] | None] | None = None,
     result_layouts: Sequence[Sequence[int] | None] | None = None,
 ) -> Callable[..., Sequence[Any]]:
@@ -76,12 +63,18 @@ def lowering(
 
     Layouts are orders of dimensions, minor to major; None is row-major.
     """
-    return jax.ffi.ffi_lowering(
-        target,
+    rule = jax.ffi.ffi_lowering(
+        registry.TARGET,
         operand_layouts=operand_layouts,
         result_layouts=result_layouts,
         has_side_effect=False,
     )
+
+    def lower(ctx: Any, *operands: Any) -> Sequence[Any]:
+        compat.keep_alive(ctx, code)
+        return rule(ctx, *operands, **code.attributes)
+
+    return lower
 
 
 def optimised_ir(kernel: Kernel) -> str:
@@ -96,18 +89,15 @@ def assembly(kernel: Kernel) -> str:
 
 
 def code(kernel: Kernel) -> Code:
-    """The machine code of a kernel, compiled and registered on first use."""
+    """The machine code of a kernel, compiled on first use."""
     text = _text(kernel)
-    name = _name(kernel, text)
-    with _lock:
-        if name not in _codes:
-            exports, imports = ["handler", "kernel"], handler.runtime()
-            handler.ctrl_c().prepare()
-            addresses = compiler.link(text, exports, imports, kernel.level)
-            capsule = jax.ffi.pycapsule(addresses["handler"])
-            jax.ffi.register_ffi_target(name, capsule, platform="cpu")
-            _codes[name] = Code(name, **addresses)
-        return _codes[name]
+
+    def linked() -> compiler.Linked:
+        imports = handler.runtime()
+        handler.ctrl_c().prepare()
+        return compiler.link(text, ["handler", "kernel"], imports, kernel.level)
+
+    return registry.code(_name(kernel, text), linked)
 
 
 def name_of(kernel: Kernel) -> str:
@@ -133,7 +123,3 @@ def _text(kernel: Kernel) -> str:
         kernel.result_bytes,
         kernel.look,
     )
-
-
-_codes: dict[str, Code] = {}
-_lock = threading.Lock()

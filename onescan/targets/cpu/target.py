@@ -26,10 +26,10 @@ from onescan.targets.cpu.build import build
 from onescan.targets.cpu.kernel import (
     Kernel,
     assembly,
+    code,
     lowering,
     name_of,
     optimised_ir,
-    register,
 )
 from onescan.targets.cpu.machine import Machine
 from onescan.targets.cpu.plan import choose
@@ -140,7 +140,7 @@ class Cpu(Target):
 
     def lower(self, plan: Plan, kernel: Kernel) -> Lower:
         """In the layouts that the kernel wants."""
-        call = lowering(register(kernel), *buffer_layouts(plan))
+        call = lowering(code(kernel), *buffer_layouts(plan))
         return transposing(call, *_orders(plan))
 
     def stages(self, kernel: Kernel) -> Iterator[tuple[str, str]]:

@@ -21,7 +21,7 @@ from llvmlite import ir
 from processes import output, python
 
 from onescan.runtime import compiler
-from onescan.targets.cpu import available, handler
+from onescan.targets.cpu import available, handler, registry
 from onescan.targets.cpu import kernel as cpu
 
 F32 = jnp.float32
@@ -29,13 +29,17 @@ F32 = jnp.float32
 several_cores = pytest.mark.skipif(available.cores() < 2, reason="needs two cores")
 
 
+CODES: list[cpu.Code] = []
 EIGHT = "--xla_force_host_platform_device_count=8"
 
 
 def caller(kernel: cpu.Kernel, *results: tuple[tuple[int, ...], object]):
     """The kernel as a function of arrays."""
     types = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in results]
-    return jax.ffi.ffi_call(cpu.register(kernel), types)
+    code = cpu.code(kernel)
+    CODES.append(code)  # a plain call says nothing about the code that it needs
+    call = jax.ffi.ffi_call(registry.TARGET, types)
+    return lambda *args: call(*args, **code.attributes)
 
 
 def call_axpy(kernel: cpu.Kernel, x, y):
@@ -139,7 +143,7 @@ def test_compiled_once_from_several_python_threads(monkeypatch: pytest.MonkeyPat
     handler.runtime()
     monkeypatch.setattr(compiler, "link", counting)
     with ThreadPoolExecutor(8) as pool:
-        names = list(pool.map(lambda _: cpu.register(axpy(3, 3, a=0.125)), range(16)))
+        names = list(pool.map(lambda _: cpu.code(axpy(3, 3, a=0.125)), range(16)))
     assert len(set(names)) == 1
     assert len(compiled) == 1
 
@@ -181,7 +185,7 @@ def test_the_same_result_every_time(threads: bool):
 
 def test_lowering_of_a_primitive_with_layouts():
     kernel = cumulative_sum(4, 6)
-    rule = cpu.lowering(cpu.register(kernel), [(0, 1)], [(0, 1)])
+    rule = cpu.lowering(cpu.code(kernel), [(0, 1)], [(0, 1)])
     primitive = jax.extend.core.Primitive("test_runtime_cumulative_sum")
     primitive.def_abstract_eval(lambda x: x)
     mlir.register_lowering(primitive, rule, platform="cpu")
@@ -199,19 +203,19 @@ def test_different_kernels_have_different_names():
         axpy(8, 4, threads=True, grain=2),
         axpy(8, 5),
     ]
-    names = [cpu.register(kernel) for kernel in kernels]
+    names = [cpu.name_of(kernel) for kernel in kernels]
     assert len(set(names)) == len(names)
     assert all(name.startswith("onescan_") for name in names)
-    assert cpu.register(axpy(8, 4)) == names[0]
+    assert cpu.name_of(axpy(8, 4)) == names[0]
 
 
 def test_the_name_is_the_same_in_another_process():
     code = """
         from handmade import axpy
         from onescan.targets.cpu import kernel as cpu
-        print(cpu.register(axpy(8, 4, threads=True)))
+        print(cpu.name_of(axpy(8, 4, threads=True)))
     """
-    assert output(code) == cpu.register(axpy(8, 4, threads=True))
+    assert output(code) == cpu.name_of(axpy(8, 4, threads=True))
 
 
 def test_the_persistent_cache_is_used_by_the_next_process(tmp_path: Path):
@@ -276,7 +280,7 @@ def test_a_module_that_llvm_refuses():
     kernel = axpy(8, 4)
     kernel.module.functions[0].blocks[-1].instructions.clear()
     with pytest.raises(compiler.CompilerError, match="expected instruction opcode"):
-        cpu.register(kernel)
+        cpu.code(kernel)
 
 
 def test_a_module_that_the_verifier_refuses():
@@ -287,7 +291,7 @@ def test_a_module_that_the_verifier_refuses():
         b.store(value, out)
 
     with pytest.raises(compiler.CompilerError, match="does not dominate all uses"):
-        cpu.register(per_tile(body, 1, 1, 4))
+        cpu.code(per_tile(body, 1, 1, 4))
 
 
 def test_a_function_that_is_nowhere():
@@ -296,7 +300,7 @@ def test_a_function_that_is_nowhere():
 
     for _ in range(2):  # the second attempt says the same
         with pytest.raises(compiler.CompilerError, match="no_such_function"):
-            cpu.register(per_tile(body, 1, 1, 4))
+            cpu.code(per_tile(body, 1, 1, 4))
 
 
 def test_what_people_can_look_at():
@@ -314,10 +318,10 @@ def test_memory_of_many_kernels():
     if not Path("/proc/self/statm").exists():
         pytest.skip("needs /proc")
     for k in range(20):
-        cpu.register(axpy(8, 4, a=1000.0 + k))
+        cpu.code(axpy(8, 4, a=1000.0 + k))
     before = resident()
     for k in range(300):
-        cpu.register(axpy(8, 4, a=2000.0 + k))
+        cpu.code(axpy(8, 4, a=2000.0 + k))
     assert (resident() - before) / 300 < 100, "kilobytes per kernel"
 
 
@@ -362,7 +366,7 @@ def test_large_results_come_in_large_pages():
     size = 1 << 23
     x = numbers(size // 4)
     kernel = replace(axpy(1 << 18, 8, a=0.5), result_bytes=(size,))
-    result = call_axpy(kernel, x, x)
+    result = jax.block_until_ready(call_axpy(kernel, x, x))
     assert "hg" in _flags_at(result.unsafe_buffer_pointer() + size // 2)
     np.testing.assert_allclose(result, 1.5 * x, rtol=1e-6)
 

@@ -218,7 +218,7 @@ def test_numbers_and_indices_in_code(shape: tuple[int, ...]) -> None:
         place = b.gep(function.args[1], [ir.Constant(i64, k)], source_etype=i64)
         b.store(value(i), place)
     b.ret(value(flattened(b, index, shape)))
-    address = compiler.link(str(module), ["f"])["f"]
+    address = compiler.link(str(module), ["f"]).kept()["f"]
     call = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)(address)
     found = np.zeros(len(shape), np.int64)
     for k, index in enumerate(np.ndindex(shape)):

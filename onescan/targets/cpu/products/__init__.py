@@ -19,7 +19,7 @@ from onescan.loop import nbytes
 from onescan.passes.products import by_xla, product_p
 from onescan.plan.patience import rounds_between
 from onescan.targets.cpu import machine
-from onescan.targets.cpu.kernel import Kernel, lowering, register
+from onescan.targets.cpu.kernel import Kernel, code, lowering
 from onescan.targets.cpu.products import amx_gemm, gemm
 from onescan.targets.cpu.products.amx_plan import stripes_of, suits
 from onescan.targets.cpu.products.plan import Matrices, blocks_of, is_worth_it
@@ -52,7 +52,7 @@ def lower_product(
         finished=True,
         look=rounds_between(count, rows * columns * right.shape[0] / count),
     )
-    return lowering(register(kernel))(ctx, x, y)
+    return lowering(code(kernel))(ctx, x, y)
 
 
 def _is_plain(precision: Any) -> bool:
