@@ -11,6 +11,7 @@ than a million operations a step.
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
 import time
@@ -20,6 +21,7 @@ from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import jax
 from programs import PROGRAMS, Program, examples
@@ -36,6 +38,8 @@ examples:
   python benchmarks/census.py                        all programs, some minutes
   python benchmarks/census.py --only diffrax nuts    programs whose name contains this
   python benchmarks/census.py --write docs/census.md
+  python benchmarks/census.py --suites diffrax.jsonl    and tests of libraries, which
+                                                        census_plugin.py has noted
 """
 #: operations of a step up to which a kernel should have a loop
 SMALL = 1e6
@@ -52,6 +56,7 @@ class Found:
     reason: str | None
     small: bool  # no effects, and few operations
     count: int
+    source: str = ""
 
     @property
     def family(self) -> str:
@@ -69,15 +74,21 @@ def loops_of(program: Program) -> list[Found]:
     with jax.enable_x64(True) if program.x64 else nullcontext():
         fn, args = program.build()
         jax.jit(lambda *xs: fn(*xs)).lower(*args)
+    return found_in_report(program.name)
+
+
+def found_in_report(program: str) -> list[Found]:
+    """The loops that were decided about since the report was cleared."""
     return [
         Found(
-            program.name,
+            program,
             row.name,
             row.length,
             row.engine,
             row.reason,
             _is_small(row),
             row.count,
+            row.source,
         )
         for row in onescan.report().rows
     ]
@@ -92,6 +103,17 @@ def _is_small(row: rows.Row) -> bool:
     except Exception:  # types of the user's making: only JAX knows what they mean
         return True
     return sum(work.operations for work in step_of(flat)) < SMALL
+
+
+def noted(suites: Iterable[Path]) -> list[Found]:
+    """What tests of libraries compiled: loops of one place and one kind once."""
+    lines = (line for path in suites for line in path.read_text().splitlines())
+    found = [Found(**json.loads(line)) for line in lines]
+    kinds: dict[Any, Found] = {}
+    for loop in found:
+        reason = short(loop.reason or "")
+        kinds.setdefault((loop.family, loop.source, loop.name, reason), loop)
+    return list(kinds.values())
 
 
 def short(reason: str) -> str:
@@ -156,7 +178,9 @@ def page(found: list[Found], trouble: list[str]) -> str:
         "# A census of loops",
         f"Made by `python {' '.join(sys.argv)}` with JAX "
         f"{jax.__version__} on a {jax.devices()[0].platform.upper()}: the programs of "
-        "`benchmarks/programs` and examples of libraries, lowered under `install()`.",
+        "`benchmarks/programs` and examples of libraries, lowered under `install()`, "
+        "and tests of libraries, of which a loop counts once for each line that has "
+        "one.",
         summary(found),
     ]
     for head, lines in zip(HEADS, (by_family(found), by_reason(found)), strict=True):
@@ -176,10 +200,13 @@ def main() -> None:
     )
     parser.add_argument("--only", nargs="*", default=[], help="parts of names")
     parser.add_argument("--write", type=Path, help="a page to write")
+    parser.add_argument(
+        "--suites", nargs="*", type=Path, default=[], help="noted loops"
+    )
     parser.add_argument("--measure", action="store_true", help="time what is close")
     parser.add_argument("--minutes", type=float, default=60, help="stop after these")
     options = parser.parse_args()
-    console, found, trouble = Console(), [], []
+    console, found, trouble = Console(), noted(options.suites), []
     end = time.monotonic() + 60 * options.minutes
     onescan.install()
     warnings.simplefilter("ignore")
