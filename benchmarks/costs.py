@@ -43,7 +43,8 @@ ROUNDS = 20_000  # of a loop of instructions
 CHAINS = 8  # that do not wait for each other
 REPEATS = 7  # the fastest counts
 UNITS = {"waiting": "times", "streamed_byte": "ns/byte"}
-#: facts, and what other commands measure (`benchmarks/products.py`, `linalg.py`)
+#: facts, and what other commands measure (`benchmarks/products.py`, `linalg.py`,
+#: `programs.py --only split`)
 KEPT = (
     "name",
     "vector_bits",
@@ -51,6 +52,8 @@ KEPT = (
     "xla_library",
     "xla_matrix",
     "xla_matrix_operation",
+    "xla_transform",
+    "xla_transform_operation",
 )
 
 LOOP = """

@@ -11,6 +11,7 @@ from programs import (
     ppo,
     states,
     training,
+    waves,
 )
 from programs.program import Program
 
@@ -22,6 +23,7 @@ FAMILIES = (
     inference,
     states,
     lattices,
+    waves,
     decoding,
     loops,
     issues,

@@ -40,6 +40,7 @@ class Emitter(Loops):
         self.stack_bytes = 0
         self.body: Any = None  # the innermost body being emitted
         self.ahead: list[Span] = []  # memory that the next step will touch
+        self.rooms: dict[Any, list[Memory]] = {}  # scratch that rules use in turns
         self.weights: dict[Any, Any] = {}  # matrices made ready before the first step
 
     #: what writes instructions

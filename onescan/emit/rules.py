@@ -14,6 +14,7 @@ from onescan.emit import (
     control,
     dot,
     elementwise,
+    fft,
     indexing,
     linalg,
     random,
@@ -41,4 +42,5 @@ RULES: dict[str, Rule] = {
     **sort.RULES,
     **top_k.RULES,
     **linalg.RULES,
+    **fft.RULES,
 }

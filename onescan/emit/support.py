@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from math import prod
 
+import numpy as np
 from jax.extend.core import Literal
 
 from onescan import compat
 from onescan.emit import types as ty
 from onescan.emit.rules import RULES
 from onescan.loop import Atom, Equation, LeaveToXla, Loop
+from onescan.passes.complex_rules import RULES as COMPLEX
 from onescan.plan.work import equations
 from onescan.primitives import ELEMENTWISE, record_of
 
@@ -20,6 +22,10 @@ LARGEST_LITERAL = 4096
 def require_supported(loop: Loop) -> None:
     """Raise `LeaveToXla`, with the reason, for a loop the kernel cannot run."""
     jaxpr = loop.body.jaxpr
+    for eqn in equations(jaxpr):  # what kept complex numbers from becoming pairs
+        name = eqn.primitive.name
+        if _is_complex(eqn) and (name not in COMPLEX or name not in RULES):
+            raise LeaveToXla(_unknown(eqn, "has no native rule for complex numbers"))
     for var in [*jaxpr.invars, *jaxpr.outvars]:
         if not ty.supported(var.aval.dtype):
             raise LeaveToXla(f"{var.aval.dtype} values have no native rule")
@@ -31,7 +37,7 @@ def require_supported(loop: Loop) -> None:
 def _reason(eqn: Equation) -> str | None:
     name, where = eqn.primitive.name, compat.source_of(eqn)
     if name not in RULES:
-        return f"`{name}` at {where} has no native rule"
+        return _unknown(eqn, "has no native rule")
     var: Atom
     for var in [*eqn.invars, *eqn.outvars]:
         if not ty.supported(var.aval.dtype):
@@ -47,6 +53,17 @@ def _reason(eqn: Equation) -> str | None:
     if refuses is not None and (reason := refuses(eqn)):
         return f"`{name}` at {where} {reason}"
     return None
+
+
+def _is_complex(eqn: Equation) -> bool:
+    variables: list[Atom] = [*eqn.invars, *eqn.outvars]
+    return any(np.dtype(v.aval.dtype).kind == "c" for v in variables)
+
+
+def _unknown(eqn: Equation, otherwise: str) -> str:
+    refuses = record_of(eqn).refuses
+    reason = (refuses(eqn) if refuses else None) or otherwise
+    return f"`{eqn.primitive.name}` at {compat.source_of(eqn)} {reason}"
 
 
 def _ranks_fit(eqn: Equation) -> bool:

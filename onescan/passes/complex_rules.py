@@ -11,6 +11,7 @@ from jax import lax
 from jax.extend.core import jaxpr_as_fun
 
 from onescan import compat
+from onescan.passes.transforms import transformed
 
 
 class Pair(NamedTuple):
@@ -163,6 +164,13 @@ def _gather(eqn: Any, paired: Any, *operands: Any) -> list[Any]:
     return [Pair(found.re, other.im)]
 
 
+def _fft(eqn: Any, _: Any, x: Any) -> Any:
+    found = transformed(eqn, x)
+    if found is None:
+        raise Unsupported("fft")
+    return Pair(*found) if isinstance(found, tuple) else found
+
+
 def _scan(eqn: Any, paired: Any, *operands: Any) -> list[Any]:
     inner = compat.loop_of(eqn.params)
     run = _function(inner.body, paired)
@@ -233,6 +241,7 @@ RULES: dict[str, Any] = {
     "dot_general": _dot_general,
     "eq": _plain(lambda x, y: (x.re == y.re) & (x.im == y.im)),
     "exp": _plain(_exp),
+    "fft": _fft,
     "gather": _gather,
     "imag": _plain(lambda x: x.im),
     "integer_pow": _integer_pow,

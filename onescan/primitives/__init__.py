@@ -15,6 +15,7 @@ from onescan.primitives import (
     linalg,
     products,
     reductions,
+    transforms,
     views,
 )
 from onescan.primitives.record import Kind, Primitive
@@ -26,6 +27,7 @@ FAMILIES = (
     reductions,
     products,
     linalg,
+    transforms,
     across,
     control,
 )

@@ -50,7 +50,7 @@ RECORDS = [
     *(
         Primitive(name=name, kind="library")
         for name in (
-            "conv_general_dilated eig fft householder_product schur "
+            "conv_general_dilated eig householder_product schur "
             "tridiagonal tridiagonal_solve"
         ).split()
     ),

@@ -28,6 +28,7 @@ Kind = Literal[
     "update",  # its first operand, changed in some places
     "control",  # with a body of its own
     "matrix",  # factors or solutions of matrices, one by one
+    "transform",  # of Fourier's, along an axis
     "library",  # given to a library by JAX: no kernel has it
     "unknown",
 ]

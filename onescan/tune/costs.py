@@ -44,6 +44,9 @@ class Costs:
     #: (`benchmarks/linalg.py`)
     xla_matrix: float = 500.0
     xla_matrix_operation: float = 1.0
+    #: the same of Fourier transforms (`benchmarks/programs.py --only split`)
+    xla_transform: float = 900.0
+    xla_transform_operation: float = 0.1
     #: multiply-adds of a product from which XLA's library runs at what vectors can do
     xla_library: float = 3e7
 

@@ -90,6 +90,7 @@ def by_xla(loop: Loop, costs: GpuCosts = HOPPER) -> float:
     """Seconds of one step of a loop that XLA runs."""
     each = {
         "product": costs.xla_product,
+        "transform": costs.xla_product,
         "gather": costs.xla_update,
         "update": costs.xla_update,
         "matrix": costs.xla_matrix,

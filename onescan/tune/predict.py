@@ -75,6 +75,9 @@ def by_xla(loop: Loop, cores: int, costs: Costs) -> float:
             products += work.operations
         elif record_of(work.eqn).kind == "matrix":
             matrices += _by_a_library(work, costs)
+        elif record_of(work.eqn).kind == "transform":
+            each = work.operations * costs.xla_transform_operation
+            matrices += work.times * costs.xla_transform + each
         else:
             operations += work.operations
         equations += work.times if work.each else 0

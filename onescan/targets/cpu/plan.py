@@ -54,6 +54,8 @@ REPEATED = 1.05
 #: what they load better along inner dimensions
 INNER = 1.05
 PRODUCT = 0.7
+#: the same of transforms along the last dimension, which is not that of vectors
+TURNED = 1.6
 #: positions of a lane axis that a thread needs, to use each weight it loads often
 ROWS = 8
 
@@ -153,6 +155,9 @@ def _along_inner(work: Work, native: int) -> float:
     if record_of(work.eqn).kind == "matrix":
         return work.operations  # one by one
     shape = operand_of(work.eqn).aval.shape
+    if record_of(work.eqn).kind == "transform":
+        turned = work.eqn.params["axis"] == len(shape) - 1
+        return work.operations / native * (TURNED if turned else INNER)
     n = shape[minor_dimension(shape, native)] if shape else 1
     vectors = len(_widths(n, native)) if n else 1
     dearer = PRODUCT if record_of(work.eqn).kind == "product" else INNER
