@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -24,6 +25,9 @@ from onescan.tune.speed import Speed
 SECONDS = 0.1
 #: calls of each engine, at least and at most
 FEWEST, MOST = 3, 20
+#: ratio of their times from which two calls are enough, and from which the first ones
+#: are, which touch their memory for the first time
+CLEAR, CLEAR_AT_ONCE = 2.0, 6.0
 #: different numbers that an array of them has
 VARIETY = 4096
 
@@ -44,19 +48,36 @@ def measured(native: Trial, xla: Trial) -> Speed:
             waiting = beside.submit(_lowered(xla).compile)
         calls = [_lowered(native).compile(), waiting.result()]
     some = [_made_up_all(trial.types) for trial in (native, xla)]
-    for call, args in zip(calls, some, strict=True):
-        jax.block_until_ready(call(*args))
-    taken: tuple[list[float], list[float]] = ([], [])
-    end = time.perf_counter() + SECONDS
-    while len(taken[0]) < MOST:
-        if len(taken[0]) >= FEWEST and time.perf_counter() > end:
-            break
-        for call, args, times in zip(calls, some, taken, strict=True):
-            start = time.perf_counter()
-            jax.block_until_ready(call(*args))
-            times.append(time.perf_counter() - start)
-    ours, theirs = map(min, taken)
+    ours, theirs = _in_turns(
+        [partial(f, *args) for f, args in zip(calls, some, strict=True)]
+    )
     return Speed(ours / native.steps, theirs / xla.steps, measured=True)
+
+
+def _in_turns(calls: Sequence[Callable[[], Any]]) -> list[float]:
+    """The least time of each of two calls, made in turns until it is clear."""
+    least = _round(calls)
+    if _ratio(least) > CLEAR_AT_ONCE:
+        return least
+    least, rounds, end = _round(calls), 1, time.perf_counter() + SECONDS
+    while rounds < MOST and _ratio(least) < CLEAR:
+        if rounds >= FEWEST and time.perf_counter() > end:
+            break
+        least, rounds = list(map(min, least, _round(calls))), rounds + 1
+    return least
+
+
+def _round(calls: Sequence[Callable[[], Any]]) -> list[float]:
+    taken = []
+    for call in calls:
+        start = time.perf_counter()
+        jax.block_until_ready(call())
+        taken.append(time.perf_counter() - start)
+    return taken
+
+
+def _ratio(times: Sequence[float]) -> float:
+    return max(times) / max(min(times), 1e-9)
 
 
 def _lowered(trial: Trial) -> Any:
