@@ -33,7 +33,8 @@ class Settings:
     sequential: bool = False  # every recurrence in the order of its steps
     memory: int | None = None  # bytes for what passes take out of a loop
     tune: bool = True  # measure both engines where a prediction is not sure
-    trials: bool = True  # now; without, only what was measured before is known
+    # of loops around each other, now; with 0 only what was measured before is known
+    trials: int = 2
 
 
 # Kept apart, so that install() inside a region is not undone by it.

@@ -69,7 +69,7 @@ def _decided(loop: Loop, platform: str) -> Decision:
     from onescan.lowering import pipeline  # which needs llvmlite
 
     target = meant(platform)
-    settings = replace(switches.current(), trials=False)
+    settings = replace(switches.current(), trials=0)
     found = pipeline.decide(loop, target, settings)
     whole = None if found.passed is None else found.passed.whole
     together = 1

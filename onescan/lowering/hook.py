@@ -95,7 +95,8 @@ def _lower(
                 results = lower(ctx.replace(), loop, outcome, args, stock)
                 outcome = replace(outcome, notes=(*outcome.notes, *outcome.seen))
             elif outcome.lower is not None:
-                passed = outcome.lower(ctx.replace(), *args)
+                with _inside(outcome):
+                    passed = outcome.lower(ctx.replace(), *args)
     except EngineError:  # a loop inside this one, in strict mode
         raise
     except LeaveToXla as reason:
@@ -120,7 +121,18 @@ def _lower(
         _warn(loop, outcome)
     if passed is not None:
         return passed
-    return stock(ctx, *args)
+    with _inside(outcome):
+        return stock(ctx, *args)
+
+
+def _inside(outcome: Left) -> AbstractContextManager[Any]:
+    """For the loops in one that is left: where that lost a trial, they get fewer.
+
+    Each would be tried else, as deep as they are nested.
+    """
+    if outcome.speed is None or not outcome.speed.measured:
+        return nullcontext()
+    return switches.using(trials=max(0, switches.current().trials - 1))
 
 
 def _is_around_others(loop: Loop) -> bool:

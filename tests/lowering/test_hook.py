@@ -297,3 +297,20 @@ def test_layers_that_are_alike_are_compiled_once(monkeypatch):
         expected = jax.jit(network)(x)
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
     assert all("mul" in str(loop.body) for loop in compiled)
+
+
+def test_gradients_of_a_loop_in_a_body_that_is_computed_again() -> None:
+    """Remat leaves calls in bodies, whose name is another in each JAX."""
+
+    @jax.checkpoint
+    def body(c, x):
+        inner = jax.lax.fori_loop(0, 4, lambda i, s: jnp.cos(s) * 0.5 + c, c)
+        return jnp.tanh(inner + x), None
+
+    loss = lambda c: onescan.scan(body, c, jnp.arange(3.0))[0].sum()
+    c = jnp.linspace(-1.0, 1.0, 5)
+    with onescan.engine("native"):  # which would raise for one that is left
+        native = jax.jit(jax.grad(lambda c: loss(c)))(c)
+    with onescan.engine("xla"):
+        xla = jax.jit(jax.grad(lambda c: loss(c)))(c)
+    np.testing.assert_allclose(native, xla, rtol=1e-5)

@@ -158,3 +158,23 @@ def test_a_slower_kernel_leaves_the_loop_to_xla(monkeypatch):
     with onescan.engine("native"):
         jax.jit(lambda c, x: f(c, x))(jnp.ones(64), jnp.ones(30))
     assert onescan.report()[1].engine == "native"
+
+
+def test_loops_in_those_that_lost_are_tried_less(monkeypatch):
+    """Two of them around each other are enough, however deep they are nested."""
+    slow, seen = Choice(False, Speed(2e-6, 1e-6, measured=True)), []
+
+    def choice(target, plan, kernel, settings):
+        seen.append(settings.trials)
+        return slow
+
+    monkeypatch.setattr(Cpu, "choice", choice)
+
+    def nested(depth, c):
+        if not depth:
+            return c * 0.5 + 1
+        return onescan.scan(lambda c, _: (nested(depth - 1, c), None), c, None, 3)[0]
+
+    with switches.using(installed=True):
+        jax.jit(lambda c: nested(4, c))(jnp.float32(1))
+    assert seen == [2, 1, 0, 0]

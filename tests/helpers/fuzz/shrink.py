@@ -23,7 +23,7 @@ def fails(batch: Batch) -> str | None:
 
 def is_refusal(error: Exception) -> bool:
     """Whether the engine left a loop for a reason, and did not break."""
-    return isinstance(error, EngineError) and error.__cause__ is None
+    return isinstance(error, EngineError) and "failed inside" not in str(error)
 
 
 def shrunk(batch: Batch) -> Batch:
