@@ -17,7 +17,6 @@ from onescan.emit.arrays import Array, Index, Memory, add, scale
 from onescan.emit.body import counted
 from onescan.emit.emitter import Emitter
 from onescan.emit.staged import Stage
-from onescan.plan.plan import INTERLEAVED
 
 
 class Buffers:
@@ -70,7 +69,7 @@ class Buffers:
         laned = any(lane and lane.vector for lane in lanes)
         if rank and not laned and self.plan.inner_width > 1:
             along = self.plan.minor(self.plan.local_shape(var)) - rank
-            group = strides[along] if strides[along] <= INTERLEAVED else 1
+            group = strides[along] if strides[along] <= self.plan.across else 1
         # a group is whole: what lies beside a lane is not cut into tiles
         beside = [l for l, s in zip(lanes, strides, strict=True) if s < group]
         assert 0 in shape or not any(beside), "numbers of a lane in several tiles"

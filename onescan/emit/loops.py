@@ -18,7 +18,7 @@ from llvmlite import ir
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, Vec, add, scale
 from onescan.plan.patience import rounds_between
-from onescan.plan.plan import INTERLEAVED, Lane, Plan
+from onescan.plan.plan import Lane, Plan
 
 #: the word of the runtime that long kernels look at
 STOP = "onescan_stop"
@@ -284,7 +284,7 @@ class Loops:
         along, start = self.plan.minor(shape) if vector == -1 else vector, 0
         after = shape[along + 1 :]
         numbers: list[tuple[int, ...]] = [()]
-        if after and prod(after) <= INTERLEAVED:
+        if after and prod(after) <= self.plan.across:
             numbers, after = list(product(*map(range, after))), ()
             several = max(1, several // len(numbers))
         for width in self.widths(shape[along], several):

@@ -12,6 +12,8 @@ from onescan.loop import Atom, Loop
 
 #: numbers of a lane side by side up to which a kernel shuffles them in registers
 INTERLEAVED = 4
+#: the same where vectors lie along a dimension of the body: fewer than a vector has
+ACROSS = 15
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,13 +54,13 @@ class Tail:
     start: int  # the step of the second array that follows them
 
 
-def minor_dimension(shape: tuple[int, ...], width: int) -> int:
+def minor_dimension(shape: tuple[int, ...], width: int, across: int = ACROSS) -> int:
     """The last dimension, or the longest where the last ones are a few numbers."""
     last = len(shape) - 1
     if width < 2 or last < 1 or shape[last] >= width:
         return last
     longest = max(range(last + 1), key=lambda i: shape[i])
-    few = prod(shape[longest + 1 :]) <= INTERLEAVED
+    few = prod(shape[longest + 1 :]) <= across
     return longest if few and shape[longest] >= width else last
 
 
@@ -70,6 +72,7 @@ class Plan:
     width: int = 1  # of vectors along inner dimensions; 1 where a lane is the vector
     common_width: int = 1  # the same, of values that all lanes of a vector share
     layouts: tuple[tuple[int, ...], ...] = ()  # of operands, then results: minor last
+    across: int = ACROSS  # numbers that vectors along another dimension lie across
     threads: bool = False
     grain: int = 1
     grid: Grid | None = None  # on a GPU
@@ -110,7 +113,7 @@ class Plan:
 
     def minor(self, shape: tuple[int, ...]) -> int:
         """The dimension that vectors lie along, of a value along no vector lane."""
-        return minor_dimension(shape, self.inner_width)
+        return minor_dimension(shape, self.inner_width, self.across)
 
     def is_laned(self, var: Atom) -> bool:
         """Whether a value differs from one vector lane to the next."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from onescan import compat
-from onescan.emit.budget import require_short
+from onescan.emit.budget import instructions, require_short
 from onescan.loop import Equation, LeaveToXla, Loop, nbytes
 from onescan.naming import millions
 from onescan.passes import PASSES
@@ -14,7 +14,7 @@ from onescan.passes.surround import results_of
 from onescan.passes.worth import keeps_busy
 from onescan.plan.layout import buffer_layouts
 from onescan.plan.patience import tiles_between
-from onescan.plan.plan import Plan
+from onescan.plan.plan import INTERLEAVED, Plan, minor_dimension
 from onescan.plan.verify import verify
 from onescan.plan.work import step_of
 from onescan.primitives import record_of
@@ -45,6 +45,8 @@ from onescan.tune.speed import Speed
 
 #: multiply-adds of one product in one step from which XLA's library is as good
 LARGE_PRODUCT = 30_000_000
+#: instructions from which a kernel is written with fewer numbers beside each other
+LONG = 5000
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,8 @@ class Cpu(Target):
     def build(self, plan: Plan) -> Kernel:
         body = plan.loop.body
         module, profile = build(plan)
+        if instructions(module) > LONG and _lies_across(plan):
+            return self.build(replace(plan, across=INTERLEAVED))
         return Kernel(
             module=module,
             num_operands=len(body.in_avals) + len(plan.tails),
@@ -153,6 +157,17 @@ class Cpu(Target):
 
     def keeps_busy(self, eqn: Equation) -> bool:
         return keeps_busy(eqn)
+
+
+def _lies_across(plan: Plan) -> bool:
+    """Whether vectors lie across more numbers than they must."""
+    eqns = plan.loop.body.jaxpr.eqns
+    shapes = {plan.local_shape(v) for eqn in eqns for v in eqn.outvars}
+    width = plan.inner_width
+    return plan.across > INTERLEAVED and any(
+        plan.minor(shape) != minor_dimension(shape, width, INTERLEAVED)
+        for shape in shapes
+    )
 
 
 def _orders(plan: Plan) -> tuple[Orders, Orders]:
