@@ -6,19 +6,27 @@ Loops run with the features of older x86 processors; for aarch64 the assembly is
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from unittest import mock
 
 import jax.numpy as jnp
 import pytest
+from cases import CASES
 from kernels import loop_in
 from llvmlite import binding
 from processes import output
+from sampling import sample
 
 import onescan
+from onescan.emit.math.features import AVX512, F16C
+from onescan.lowering import pipeline
 from onescan.runtime import compiler
+from onescan.switches import Settings
+from onescan.targets.cpu import handler
 from onescan.targets.cpu.build import build
 from onescan.targets.cpu.machine import Machine, host
 from onescan.targets.cpu.plan import choose
+from onescan.targets.cpu.target import Cpu
 
 ARM = "aarch64-unknown-linux-gnu"
 #: features of an ordinary laptop, and of the first x86 processors with 64 bits
@@ -87,3 +95,65 @@ def test_halves_on_aarch64_are_converted_by_the_processor() -> None:
     assert re.search(r"\tfcvtn", code)
     assert not re.search(r"\tcmhi", code)
     assert "bl\t__" not in code
+
+
+@dataclass(frozen=True)
+class Processor:
+    triple: str
+    name: str  # in LLVM's words
+    vector_bytes: int
+    features: frozenset[str] = frozenset()
+
+
+X86 = "x86_64-unknown-linux-gnu"
+PROCESSORS = {
+    "x86 of 2003": Processor(X86, "x86-64", 16),
+    "x86 with SSE4": Processor(X86, "x86-64-v2", 16),
+    "x86 with AVX2": Processor(X86, "x86-64-v3", 32, frozenset({F16C})),
+    "x86 with AVX-512": Processor(X86, "x86-64-v4", 64, frozenset({F16C, AVX512})),
+    "aarch64": Processor(ARM, "generic", 16, frozenset({F16C})),
+    "aarch64 with SVE": Processor(ARM, "neoverse-v1", 16, frozenset({F16C})),
+}
+#: functions of LLVM's own library, which no process has to have
+LIBRARY = re.compile(rb"\0(__\w*(?:hf|sf|df|tf|ti|di|si)\w*\d)\0")
+
+
+def object_of(text: str, processor: Processor) -> bytes:
+    """The object file of a module for a processor that this one need not be."""
+    binding.initialize_all_targets()
+    binding.initialize_all_asmprinters()
+    target = binding.Target.from_triple(processor.triple).create_target_machine(
+        cpu=processor.name, opt=3, reloc="pic", codemodel="small"
+    )
+    head = f'target triple = "{processor.triple}"\n'
+    head += f'target datalayout = "{target.target_data}"\n'
+    rest = "\n".join(n for n in text.splitlines() if not n.startswith("target "))
+    with compiler.optimised(head + rest, machine=target) as module:
+        return target.emit_object(module)
+
+
+@pytest.mark.parametrize("name", sample(CASES, 8))
+def test_loops_for_every_processor(name: str) -> None:
+    """Each loop has machine code for each, and needs no library for it."""
+    f, init, xs, options = CASES[name].problem()
+    loop = loop_in(lambda init, xs: onescan.scan(f, init, xs, **options), init, xs)
+    for processor in PROCESSORS.values():
+        machine = Machine(processor.vector_bytes, 2, processor.features)
+        decision = pipeline.decide(loop, Cpu(machine), Settings(engine="native"))
+        assert decision.kernels or not loop.length, decision.reason
+        for compiled in decision.kernels:
+            code = object_of(str(compiled.kernel.module), processor)
+            assert b"kernel" in code
+            assert not LIBRARY.findall(code), processor
+
+
+@pytest.mark.parametrize("processor", PROCESSORS.values(), ids=list(PROCESSORS))
+def test_the_runtime_for_every_processor(processor: Processor) -> None:
+    with (
+        mock.patch.object(compiler, "triple", return_value=processor.triple),
+        mock.patch.object(compiler, "data_layout", return_value=""),
+    ):
+        text = handler.runtime_text()
+    code = object_of(text, processor)
+    assert b"onescan_instantiate" in code
+    assert not LIBRARY.findall(code)
