@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 import numpy as np
-from jax.extend.core import Literal
+from jax.extend.core import Jaxpr, Literal
 
 from onescan import compat
 from onescan.emit import types as ty
@@ -22,16 +22,23 @@ LARGEST_LITERAL = 4096
 def require_supported(loop: Loop) -> None:
     """Raise `LeaveToXla`, with the reason, for a loop the kernel cannot run."""
     jaxpr = loop.body.jaxpr
-    for eqn in equations(jaxpr):  # what kept complex numbers from becoming pairs
-        name = eqn.primitive.name
-        if _is_complex(eqn) and (name not in COMPLEX or name not in RULES):
-            raise LeaveToXla(_unknown(eqn, "has no native rule for complex numbers"))
+    _require_pairs(jaxpr)
     for var in [*jaxpr.invars, *jaxpr.outvars]:
         if not ty.supported(var.aval.dtype):
             raise LeaveToXla(f"{var.aval.dtype} values have no native rule")
     for eqn in equations(jaxpr):
         if reason := _reason(eqn):
             raise LeaveToXla(reason)
+
+
+def _require_pairs(jaxpr: Jaxpr) -> None:
+    """Raise with what kept complex numbers from becoming pairs, if that is plain."""
+    found = [eqn for eqn in equations(jaxpr) if _is_complex(eqn)]
+    unknown = [eqn for eqn in found if eqn.primitive.name not in COMPLEX]
+    dense = [eqn for eqn in found if record_of(eqn).kind in ("library", "matrix")]
+    refused = [eqn for eqn in dense if (r := record_of(eqn).refuses) and r(eqn)]
+    for eqn in [*unknown, *refused]:
+        raise LeaveToXla(_unknown(eqn, "has no native rule for complex numbers"))
 
 
 def _reason(eqn: Equation) -> str | None:

@@ -26,6 +26,7 @@ from onescan.lowering.outcome import Left, Native, Seen
 from onescan.lowering.views import views
 from onescan.passes import KERNEL_PASSES, WHILE_PASSES, XLA_PASSES
 from onescan.passes.inline import inline
+from onescan.passes.pairs import without_complex
 from onescan.passes.surround import Lower, Passed, stock
 from onescan.passes.worth import operations
 from onescan.plan.plan import Plan
@@ -112,7 +113,7 @@ def decide(loop: Loop, target: Target, settings: Settings) -> Decision:
 def _decide_while(loop: Loop, target: Target, settings: Settings) -> Decision:
     """The same of a while loop, which no pass takes apart."""
     try:
-        require_supported(loop)
+        require_supported(without_complex(loop))
         passed = Passed.of(loop, WHILE_PASSES, settings.memory)
         kernels = tuple(planned(core, target, settings) for core in passed.cores)
         choice = kernels[0].choice if kernels else None

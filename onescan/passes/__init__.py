@@ -42,4 +42,4 @@ PARALLEL_PASSES = (linear, simplify)
 #: at last, for every kernel
 KERNEL_PASSES = (windows, borders, pairs, narrow)
 #: for a while loop
-WHILE_PASSES = (unchanged, lanewise)
+WHILE_PASSES = (pairs, unchanged, lanewise)

@@ -65,6 +65,12 @@ def pairs(loop: Loop) -> Split | None:
     return Split("pairs", smaller, before, after, ("made pairs of complex numbers",))
 
 
+def without_complex(loop: Loop) -> Loop:
+    """The loop with pairs in place of complex numbers, as far as that is known."""
+    split = pairs(loop)
+    return loop if split is None else split.loop
+
+
 def _is_complex(v: Any) -> bool:
     return jnp.issubdtype(v.aval.dtype, np.complexfloating)
 

@@ -27,6 +27,19 @@ def root(x: Any) -> Any:
     return lax.while_loop(close, lambda y: (y + x / y) / 2, x + 1)
 
 
+def cube_root(z: Any) -> Any:
+    """Newton's method for a complex root of one, and how many rounds it takes."""
+    far = lambda s: (jnp.abs(s[0] ** 3 - 1) > 1e-4) & (s[1] < 40)
+    step = lambda s: (s[0] - (s[0] ** 3 - 1) / (3 * s[0] ** 2), s[1] + 1)
+    return lax.while_loop(far, step, (z, 0))[1]
+
+
+def escape(c: Any) -> Any:
+    """Rounds until a point of the Mandelbrot set's surroundings is far away."""
+    near = lambda s: (jnp.abs(s[0]) < 2) & (s[1] < 30)
+    return lax.while_loop(near, lambda s: (s[0] * s[0] + c, s[1] + 1), (0 * c, 0))[1]
+
+
 def until(x: Any, n: Any) -> Any:
     """A bound that is known only when it runs."""
     return lax.fori_loop(2, n, lambda i, c: c * 0.5 + i, x)
@@ -132,6 +145,9 @@ PROGRAMS: dict[str, Program] = {
     ),
     "root": (root, (jnp.float32(2),)),
     "root, vmap": (jax.vmap(root), (FLOATS,)),
+    "cube root": (cube_root, (jnp.complex64(2 - 1j),)),
+    "cube root, vmap": (jax.vmap(cube_root), (FLOATS + 0.5j,)),
+    "escape, vmap": (jax.vmap(escape), (0.1j * FLOATS - 0.4,)),
     "until": (until, (jnp.ones(5), 7)),
     "until, no rounds": (until, (jnp.ones(5), -3)),
     "until, vmap of values": (jax.vmap(until, (0, None)), (jnp.ones((20, 3)), 7)),
