@@ -47,7 +47,7 @@ class Pieces:
 
     def __init__(self, e: Emitter, parts: list[Array], axis: int) -> None:
         self.e, self.parts, self.axis = e, parts, axis
-        sizes = [part.shape[axis] for part in parts]
+        sizes = [int(part.shape[axis]) for part in parts]
         self.starts = [0, *accumulate(sizes)][:-1]
         self.size = sum(sizes)
         self.windows = self._of_one_array()

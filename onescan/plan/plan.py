@@ -85,6 +85,7 @@ class Plan:
     tails: dict[int, Tail] = field(default_factory=dict)
     counters: frozenset[int] = frozenset()  # operands that are the numbers of the steps
     stencil: bool = False  # whether positions of a large grid look at their neighbours
+    rows: Any = None  # the grid whose rows the blocks of a team share (`halo.Rows`)
 
     @property
     def tiles(self) -> int:

@@ -43,6 +43,10 @@ class AccessBuilder(Plain):
             super().store(value, there, *args, **options)
         return None
 
+    def store_there(self, value: Any, ptr: Any, align: int) -> None:
+        """Store into the memory of another block, which reads it in the next step."""
+        super().store(value, ptr, align=align)
+
     def _note(self, seen: set[int], pointer: Any) -> None:
         root = _root(pointer)
         if not isinstance(root, ir.AllocaInstr) and id(root) not in self.ignored:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
+from types import MappingProxyType
 from typing import Any
 
 from jax.extend.core import Var
@@ -41,6 +43,7 @@ class BlockTile(GpuTile):
     """
 
     resident = 1 << 15
+    rules: Mapping[str, Any] = MappingProxyType(RULES)
     e: BlockEmitter
 
     @property
@@ -51,7 +54,7 @@ class BlockTile(GpuTile):
     def _over_time(self, one_step: OneStep) -> None:
         super()._over_time(one_step)
         e, length = self.e, self.loop.length
-        e.rules = {**e.rules, **RULES}
+        e.rules = {**e.rules, **self.rules}
         e.prepare = ir.IRBuilder(e.function.append_basic_block("prepare"))
         e.b.branch(e.prepare.block)
         start = e.function.append_basic_block("first")
@@ -201,12 +204,21 @@ class BlockTile(GpuTile):
         self.paired: dict[Any, Memory] = {}
         updated = self._updated()
         for var in self.carries:
-            shape, lanes = self.plan.local_shape(var), self.plan.local_lanes(var)
-            size = prod(shape) * var.aval.dtype.itemsize
-            if prod(shape) > 1 and var not in updated and size <= self.resident:
-                memory = self.e.scratch((2, *shape), (None, *lanes), var.aval.dtype)
+            memory = None if var in updated else self._pair(var)
+            if memory is not None:
                 self.paired[var] = memory
         return super()._common_cells()
+
+    def _pair(self, var: Atom) -> Memory | None:
+        """Two places for a carry that is no single number, and not too large."""
+        shape, lanes = self.plan.local_shape(var), self.plan.local_lanes(var)
+        size = prod(shape) * var.aval.dtype.itemsize
+        if prod(shape) == 1 or size > self.resident:
+            return None
+        return self.e.scratch((2, *shape), (None, *lanes), var.aval.dtype)
+
+    def _resides(self, var: Atom, init: Array) -> bool:
+        return var not in self.paired and super()._resides(var, init)
 
     def _updated(self) -> set[Any]:
         """The carries that are changed in place."""

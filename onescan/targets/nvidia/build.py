@@ -26,6 +26,7 @@ from onescan.targets.nvidia.barriers import WARP
 from onescan.targets.nvidia.block_emitter import BlockEmitter
 from onescan.targets.nvidia.block_tile import BlockTile
 from onescan.targets.nvidia.emitter import GpuEmitter
+from onescan.targets.nvidia.rows import RowsEmitter, RowsTile
 from onescan.targets.nvidia.thread_tile import ThreadTile
 
 #: instructions to round one 16-bit float
@@ -114,8 +115,8 @@ def _alone(plan: Plan, tile: ir.Function) -> Profile:
 
 def _together(plan: Plan, tile: ir.Function, shared: int) -> tuple[int, Profile]:
     """Each block has a tile."""
-    e = BlockEmitter(plan, tile)
-    BlockTile(e).emit()
+    e = RowsEmitter(plan, tile) if plan.rows else BlockEmitter(plan, tile)
+    (RowsTile(e) if plan.rows else BlockTile(e)).emit()
     if e.shared_bytes > shared or e.stack_bytes > LARGEST:
         raise TooLarge(
             f"one step holds {e.shared_bytes // 1024} KiB of values, more than the "

@@ -8,6 +8,7 @@ weights that stay the same want as many threads as keep all weights in registers
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -15,10 +16,12 @@ from jax.extend.core import Literal, Var
 
 from onescan.loop import LeaveToXla, Loop
 from onescan.naming import millions
+from onescan.plan.halo import Rows, rows_of
 from onescan.plan.lanes import lane_axes
 from onescan.plan.layout import assign, finished, power_below
 from onescan.plan.merged import Merged, merged, without_repeats
 from onescan.plan.plan import Grid, Lane, Plan
+from onescan.plan.stencils import is_stencil
 from onescan.plan.work import Work, equations, step_of
 from onescan.primitives import record_of
 from onescan.targets.nvidia.machine import Chip
@@ -50,6 +53,9 @@ ROWS = 32
 LARGE, IN_REGISTERS = 600_000, 0.25
 #: the work of a step, as a multiple of what it needs, that all lanes may do together
 REPEATED = 4.0
+#: operations of a step of a grid from which a team shares it, and positions of it that
+#: a thread computes
+SHARED_OUT, POSITIONS = 60_000, 4
 
 
 def choose(loop: Loop, chip: Chip, rows: int = ROWS, alone: bool = True) -> Plan:
@@ -63,6 +69,8 @@ def choose(loop: Loop, chip: Chip, rows: int = ROWS, alone: bool = True) -> Plan
     axes = sorted(axes, key=lambda axis: _innermost(axis, loop))
     if alone and _is_short(loop, works, axes, chip):
         return _thread_plan(loop, axes, chip)
+    if alone and (plan := _rows_plan(loop, works, axes, chip)) is not None:
+        return plan
     return _block_plan(loop, works, axes, chip, rows)
 
 
@@ -142,6 +150,37 @@ def _block_plan(
     unit = unit_of(loop, team, lambda v, i: i in lane_of.get(v, {}))
     grid = Grid(threads, together=True, team=team, unit=unit)
     return finished(loop, lanes, lane_of, 1, False, grid)
+
+
+def _rows_plan(
+    loop: Loop, works: list[Work], axes: list[Merged], chip: Chip
+) -> Plan | None:
+    """A team for each grid whose positions look at their neighbours, if that pays."""
+    if chip.capability < CLUSTERS or not is_stencil(loop, 1, axes):
+        return None
+    rows = rows_of(loop, axes)
+    tiles = _lanes(axes)
+    if rows is None or _operations(works, axes) < SHARED_OUT:
+        return None
+    team = next((n for n in (8, 4, 2) if _may_share(rows, n, chip)), 1)
+    if team == 1 or tiles * team > chip.cores:
+        return None
+    lanes: list[Lane] = []
+    lane_of: dict[Var, dict[int, Lane]] = {}
+    for axis in axes:
+        assign(lane_of, lanes, axis, Lane(axis.size, 1, False))
+    each = prod(rows.shape) // team
+    threads = min(1024, max(128, power_below(each // POSITIONS)))
+    grid = Grid(threads, together=True, team=team)
+    return replace(finished(loop, lanes, lane_of, 1, False, grid), rows=rows)
+
+
+def _may_share(rows: Rows, team: int, chip: Chip) -> bool:
+    """Whether so many blocks can hold a grid, each with equal shares and halos."""
+    each = rows.count // team
+    held = 2 * rows.carries // rows.count * (each + 2 * rows.halo)
+    whole = rows.count % team == 0 and rows.halo <= each
+    return whole and each + 2 * rows.halo <= rows.count and held <= chip.shared * 0.9
 
 
 def _team(weights: int, chip: Chip) -> int:
