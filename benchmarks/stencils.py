@@ -1,8 +1,8 @@
 """Grids whose positions look at their neighbours: stock JAX and onescan, in turns.
 
-Every case runs under both engines, `auto` choosing for onescan as it does for users; the
-results are compared, and then a step is timed.  On a GPU stock JAX also runs with its
-loops in command buffers, and its better time counts.
+Every case runs under both engines, `auto` choosing for onescan as it does for users.
+The results are compared, and then a step is timed.  On a GPU stock JAX also runs with
+its loops in command buffers, and its better time counts.
 """
 
 from __future__ import annotations

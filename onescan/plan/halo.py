@@ -96,8 +96,9 @@ def _distances(loop: Loop, grid: list[Any], axis: int) -> frozenset[int]:
             found = _through(eqn, made_of)
             seen.update((v, found) for v in eqn.outvars)
     distances: set[int] = set()
-    for var in jaxpr.outvars:
-        if isinstance(var, Var) and (found := seen.get(var)) is not None:
+    results: list[Any] = [v for v in jaxpr.outvars if isinstance(v, Var)]
+    for var in results:
+        if (found := seen.get(var)) is not None:
             if var.aval.shape != grid[0].aval.shape or found.axis != axis:
                 raise _Elsewhere
             distances |= found.distances

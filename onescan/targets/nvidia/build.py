@@ -115,8 +115,12 @@ def _alone(plan: Plan, tile: ir.Function) -> Profile:
 
 def _together(plan: Plan, tile: ir.Function, shared: int) -> tuple[int, Profile]:
     """Each block has a tile."""
-    e = RowsEmitter(plan, tile) if plan.rows else BlockEmitter(plan, tile)
-    (RowsTile(e) if plan.rows else BlockTile(e)).emit()
+    if plan.rows:
+        e = RowsEmitter(plan, tile)
+        RowsTile(e).emit()
+    else:
+        e = BlockEmitter(plan, tile)
+        BlockTile(e).emit()
     if e.shared_bytes > shared or e.stack_bytes > LARGEST:
         raise TooLarge(
             f"one step holds {e.shared_bytes // 1024} KiB of values, more than the "

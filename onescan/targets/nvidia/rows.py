@@ -164,15 +164,18 @@ class RowsTile(BlockTile):
     """The time loop of such a team."""
 
     rules: Mapping[str, Any] = MappingProxyType({**RULES, **pieces.RULES})
-    e: RowsEmitter
+
+    def __init__(self, e: RowsEmitter) -> None:
+        super().__init__(e)
+        self.grid = e
 
     def _count(self, i: int) -> int:
         """Large xs are not loaded ahead: each thread reads its own positions."""
-        if self.e.is_grid(self.plan.local_shape(self.variables[i])):
+        if self.grid.is_grid(self.plan.local_shape(self.variables[i])):
             return 1 << 40
         return super()._count(i)
 
     def _pair(self, var: Atom) -> Memory | None:
-        if self.e.is_grid(self.plan.local_shape(var)):
-            return self.e.rows(var)
+        if self.grid.is_grid(self.plan.local_shape(var)):
+            return self.grid.rows(var)
         return super()._pair(var)
