@@ -16,7 +16,7 @@ from jax.extend.core import Var
 
 from onescan.loop import Equation, Loop
 from onescan.plan.merged import Merged
-from onescan.plan.stencils import FUSED, IN_PLACE, LARGE, ways
+from onescan.plan.stencils import FUSED, IN_PLACE, LARGE, again
 from onescan.primitives import record_of
 
 
@@ -27,7 +27,8 @@ class Rows:
     shape: tuple[int, ...]
     axis: int
     halo: int
-    carries: int  # bytes of all that are such a grid
+    held: int  # bytes of all that stands in memory, carries with two places
+    stored: frozenset[Any] = frozenset()  # values that are put away: many need them
 
     @property
     def count(self) -> int:
@@ -36,18 +37,35 @@ class Rows:
 
 @dataclass(frozen=True)
 class _Seen:
-    """A value that is made of rows: along which axis, and from how far away."""
+    """A value that is made of rows: along which axis, and from how far away.
 
-    axis: int
+    Without an axis all of it is made of the same rows, which are numbered from the
+    first one of the grid on.
+    """
+
+    axis: int | None
     distances: frozenset[int]
+
+    def along(self, axis: int, start: int, size: int) -> frozenset[int]:
+        """How far the rows are from where they come to lie, `size` of them."""
+        if self.axis is not None:
+            return frozenset(d - start for d in self.distances)
+        places = range(start, start + size)
+        return frozenset(d - i for d in self.distances for i in places)
+
+
+HERE = frozenset([0])
+#: rows that may be turned around
+FEW = 8
 
 
 class _Elsewhere(Exception):
     """A body in which some value needs other rows than those nearby."""
 
 
-#: how often operations may be done, on average, where nothing is put away
-REPEATED = 2.5
+#: operations that are done again rather than putting their result away, which everyone
+#: would have to wait for
+AGAIN = 60
 
 
 def rows_of(loop: Loop, axes: Sequence[Merged]) -> Rows | None:
@@ -62,94 +80,134 @@ def rows_of(loop: Loop, axes: Sequence[Merged]) -> Rows | None:
     lanes = {d for axis in axes for part in axis.parts for d in part.get(grid[0], ())}
     here = tuple(1 if d in lanes else n for d, n in enumerate(shape))
     axis = next((d for d, n in enumerate(here) if n > 1), None)
-    if axis is None or _repeats(loop) > REPEATED:
+    if axis is None:
         return None
+    stored = _stored(loop, shape)
     try:
-        distances = _distances(loop, grid, axis)
+        distances = _distances(loop, grid, axis, stored)
     except _Elsewhere:
         return None
     size = shape[axis]
     halo = max((int(min(d % size, -d % size)) for d in distances), default=0)
-    held = sum(prod(here) * v.aval.dtype.itemsize for v in grid)
-    return Rows(here, axis, halo, held)
+    held = sum(prod(here) * v.aval.dtype.itemsize for v in (*grid, *grid, *stored))
+    return Rows(here, axis, halo, held, stored)
 
 
-def _repeats(loop: Loop) -> float:
-    """How often an operation is done on average, where nothing is put away."""
-    jaxpr = loop.body.jaxpr
-    pulled = ways(jaxpr)
-    done = needed = 1.0
-    for eqn in jaxpr.eqns:
-        elements, each = record_of(eqn).done(eqn)
-        needed += elements * each
-        done += elements * each * max(1, len(pulled[eqn.outvars[0]]))
-    return done / needed
-
-
-def _distances(loop: Loop, grid: list[Any], axis: int) -> frozenset[int]:
-    """From how far away the next rows of a grid come."""
+def _stored(loop: Loop, shape: tuple[int, ...]) -> frozenset[Any]:
+    """The values that are pulled in so many ways that computing them once is better."""
     jaxpr: Any = loop.body.jaxpr
-    seen: dict[Any, _Seen] = {v: _Seen(axis, frozenset([0])) for v in grid}
+    more, found = again(jaxpr), set()
+    costs: dict[Any, float] = {}
+    for eqn in jaxpr.eqns:
+        cost = record_of(eqn).cost if eqn.primitive.name in IN_PLACE else 0
+        cost += sum(costs.get(v, 0) for v in set(filter(_is_var, eqn.invars)))
+        for v in eqn.outvars:
+            is_stored = v.aval.shape == shape and more[v] * cost > AGAIN
+            found |= {v} if is_stored else set()
+            costs[v] = 0 if is_stored else cost
+    return frozenset(found)
+
+
+def _is_var(v: Any) -> bool:
+    return isinstance(v, Var)
+
+
+def _distances(
+    loop: Loop, grid: list[Any], axis: int, stored: frozenset[Any]
+) -> frozenset[int]:
+    """From how far away the next rows of a grid come, and those that are put away."""
+    jaxpr: Any = loop.body.jaxpr
+    seen: dict[Any, _Seen] = {v: _Seen(axis, HERE) for v in grid}
+    distances: set[int] = set()
     for eqn in jaxpr.eqns:
         made_of = [seen.get(v) if isinstance(v, Var) else None for v in eqn.invars]
         if any(made_of):
             found = _through(eqn, made_of)
+            if stored.intersection(eqn.outvars):
+                distances |= _of_a_grid(found, eqn.outvars[0], axis)
+                found = _Seen(axis, HERE)
             seen.update((v, found) for v in eqn.outvars)
-    distances: set[int] = set()
+    shape = grid[0].aval.shape
     results: list[Any] = [v for v in jaxpr.outvars if isinstance(v, Var)]
     for var in results:
         if (found := seen.get(var)) is not None:
-            if var.aval.shape != grid[0].aval.shape or found.axis != axis:
+            if var.aval.shape != shape:
                 raise _Elsewhere
-            distances |= found.distances
+            distances |= _of_a_grid(found, var, axis)
     return frozenset(distances)
+
+
+def _of_a_grid(seen: _Seen, var: Any, axis: int) -> frozenset[int]:
+    if seen.axis not in (axis, None):
+        raise _Elsewhere
+    return seen.along(axis, 0, var.aval.shape[axis])
 
 
 def _through(eqn: Equation, operands: list[_Seen | None]) -> _Seen:
     """What comes of rows."""
     name, params = eqn.primitive.name, eqn.params
     made_of = [(v, s) for v, s in zip(eqn.invars, operands, strict=True) if s]
-    if name not in FUSED or len({s.axis for _, s in made_of}) > 1:
+    axes = {s.axis for _, s in made_of if s.axis is not None}
+    if name not in FUSED or len(axes) > 1:
         raise _Elsewhere
-    axis, out = made_of[0][1].axis, eqn.outvars[0].aval.shape
+    shape, out = made_of[0][0].aval.shape, eqn.outvars[0].aval.shape
     distances = frozenset().union(*(s.distances for _, s in made_of))
-    shape = made_of[0][0].aval.shape
+    if not axes:
+        return _Seen(None, distances)
+    (axis,) = axes
     if name in IN_PLACE:
-        if any(v.aval.shape != out for v, _ in made_of):
+        if any(s.axis is not None and v.aval.shape != out for v, s in made_of):
             raise _Elsewhere
-        return _Seen(axis, distances)
+        each = (s.along(axis, 0, out[axis]) for _, s in made_of)
+        return _Seen(axis, frozenset().union(*each))
+    if name == "concatenate":
+        return _Seen(axis, _joined(eqn, operands, axis))
     if name == "slice":
         if (params["strides"] or (1,) * len(shape))[axis] != 1:
             raise _Elsewhere
-        return _moved(axis, distances, int(params["start_indices"][axis]))
+        start = int(params["start_indices"][axis])
+        moved = frozenset(d + start for d in distances)
+        return _Seen(axis if out[axis] > 1 else None, moved)
     if name == "pad":
         low, _, inner = map(int, params["padding_config"][axis])
         if inner or operands[1]:
             raise _Elsewhere
-        return _moved(axis, distances, -low)
-    if name == "concatenate":
-        return _Seen(axis, _joined(eqn, operands, axis))
+        return _Seen(axis, frozenset(d - low for d in distances))
     if name == "transpose":
         return _Seen(list(params["permutation"]).index(axis), distances)
-    if name == "rev" and axis not in params["dimensions"]:
-        return _Seen(axis, distances)
+    if name == "rev":
+        return _Seen(axis, _turned(distances, shape[axis], params["dimensions"], axis))
+    if name == "broadcast_in_dim":
+        return _Seen(params["broadcast_dimensions"][axis], distances)
+    if name not in ("expand_dims", "reshape", "squeeze"):
+        raise _Elsewhere
     wide = [i for i, n in enumerate(shape) if n > 1]
-    if [shape[i] for i in wide] != [n for n in out if n > 1] or axis not in wide:
-        raise _Elsewhere
-    if name not in ("broadcast_in_dim", "expand_dims", "reshape", "squeeze"):
-        raise _Elsewhere
     there = [i for i, n in enumerate(out) if n > 1]
+    if [shape[i] for i in wide] != [out[i] for i in there]:
+        raise _Elsewhere
     return _Seen(there[wide.index(axis)], distances)
 
 
-def _moved(axis: int, distances: frozenset[int], by: int) -> _Seen:
-    return _Seen(axis, frozenset(d + by for d in distances))
+def _turned(
+    distances: frozenset[int], size: int, dims: Sequence[int], axis: int
+) -> frozenset[int]:
+    """The same, of rows in the other order, if they are a few at an end."""
+    if axis not in dims:
+        return distances
+    if size > FEW:
+        raise _Elsewhere
+    return frozenset(d + size - 1 - 2 * i for d in distances for i in range(size))
 
 
 def _joined(eqn: Equation, operands: list[_Seen | None], axis: int) -> frozenset[int]:
+    """How far rows come from in an array that is put together of pieces."""
     found: set[int] = set()
-    start, along = 0, eqn.params["dimension"] == axis
+    start, dimension = 0, eqn.params["dimension"]
     for v, seen in zip(eqn.invars, operands, strict=True):
-        found.update(d - start * along for d in (seen.distances if seen else ()))
-        start += int(v.aval.shape[eqn.params["dimension"]])
+        size = int(v.aval.shape[dimension])
+        if seen and dimension == axis:
+            found |= seen.along(axis, start, size)
+        elif seen:
+            found |= seen.along(axis, 0, v.aval.shape[axis])
+        start += size
     return frozenset(found)

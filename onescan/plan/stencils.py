@@ -57,6 +57,25 @@ def _readers(eqns: Sequence[Equation]) -> dict[Any, list[Equation]]:
     return found
 
 
+def again(jaxpr: Jaxpr) -> dict[Any, int]:
+    """How many times more often than once each value is pulled, if nobody keeps it.
+
+    Of a chain of operations only the last counts: keeping that one keeps them all.
+    """
+    readers, pulled = _readers(jaxpr.eqns), ways(jaxpr)
+    results = set(filter(_is_var, jaxpr.outvars))
+    found: dict[Any, int] = defaultdict(int)
+    for eqn in jaxpr.eqns:
+        for v in eqn.outvars:
+            followed = v not in results and all(
+                reader.primitive.name in IN_PLACE
+                and all(pulled[out] == pulled[v] for out in reader.outvars)
+                for reader in readers[v]
+            )
+            found[v] = 0 if followed else len(pulled[v]) - 1
+    return found
+
+
 def ways(jaxpr: Jaxpr) -> dict[Any, set[Any]]:
     """For each value, the ways in which it is pulled: by whom, and from how far.
 
@@ -65,7 +84,7 @@ def ways(jaxpr: Jaxpr) -> dict[Any, set[Any]]:
     """
     readers = _readers(jaxpr.eqns)
     found: dict[Any, set[Any]] = defaultdict(set)
-    results: list[Any] = [v for v in jaxpr.outvars if isinstance(v, Var)]
+    results: list[Any] = [v for v in jaxpr.outvars if _is_var(v)]
     for var in results:
         found[var].add(tuple(var.aval.shape))
     for eqn in reversed(jaxpr.eqns):
@@ -73,14 +92,16 @@ def ways(jaxpr: Jaxpr) -> dict[Any, set[Any]]:
         pulled = set().union(*(found[v] for v in eqn.outvars))
         if name not in FUSED:
             pulled = {id(eqn)}
-        elif name not in ELEMENTWISE | IDENTITIES and not _is_put_together(
-            eqn, readers
-        ):
+        elif name not in IN_PLACE and not _is_put_together(eqn, readers):
             pulled = {hash((way, id(eqn))) for way in pulled}
         for v in eqn.invars:
-            if isinstance(v, Var) and len(found[v]) < MANY:
+            if _is_var(v) and len(found[v]) < MANY:
                 found[v] |= pulled
     return found
+
+
+def _is_var(v: Any) -> bool:
+    return isinstance(v, Var)
 
 
 def _is_put_together(eqn: Equation, readers: dict[Any, list[Equation]]) -> bool:

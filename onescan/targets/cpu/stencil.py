@@ -24,7 +24,7 @@ from onescan.emit.emitter import CHEAP, opaque
 from onescan.emit.rules import RULES
 from onescan.loop import Atom
 from onescan.plan.plan import Lane, Plan
-from onescan.plan.stencils import LARGE, ways
+from onescan.plan.stencils import LARGE, again
 from onescan.primitives import UPDATES
 from onescan.targets.cpu.emitter import CpuEmitter, CpuTile, dot_general
 
@@ -48,16 +48,17 @@ class StencilEmitter(CpuEmitter):
     def __init__(self, plan: Plan, function: ir.Function) -> None:
         super().__init__(plan, function)
         self.heap: list[ty.Value] = []
-        self._ways: dict[int, Any] = {}
+        self._counted: Any = None  # the body for which it is known
+        self._again: dict[Any, int] = {}  # how often more than once values are pulled
 
     def keeps(self, body: Any, var: Atom, array: Array) -> bool:
         """Where computing a value again would take longer than reading it."""
         if prod(self.plan.local_shape(var)) < LARGE:
             return super().keeps(body, var, array)
-        if id(body) not in self._ways:
-            self._ways = {id(body): ways(body.jaxpr)}
-        again = len(self._ways[id(body)][var]) - 1
-        return again * max(array.cost - CHEAP, 0) > AGAIN or var in self.plan.stored
+        if self._counted is not body:
+            self._counted, self._again = body, again(body.jaxpr)
+        dear = self._again[var] * max(array.cost - CHEAP, 0) > AGAIN
+        return dear or var in self.plan.stored
 
     def scratch(
         self, shape: tuple[int, ...], lanes: tuple[Lane | None, ...], dtype: Any

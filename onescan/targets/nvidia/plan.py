@@ -53,9 +53,9 @@ ROWS = 32
 LARGE, IN_REGISTERS = 600_000, 0.25
 #: the work of a step, as a multiple of what it needs, that all lanes may do together
 REPEATED = 4.0
-#: operations of a step of a grid from which a team shares it, and positions of it that
-#: a thread computes
-SHARED_OUT, POSITIONS = 60_000, 4
+#: operations of a step of a grid that one block of a team should have, positions of it
+#: that a thread computes, and the part of its shared memory that the grid may take
+SHARE, POSITIONS, ROOM = 30_000, 4, 0.95
 
 
 def choose(loop: Loop, chip: Chip, rows: int = ROWS, alone: bool = True) -> Plan:
@@ -159,12 +159,14 @@ def _rows_plan(
     if chip.capability < CLUSTERS or not is_stencil(loop, 1, axes):
         return None
     rows = rows_of(loop, axes)
-    tiles = _lanes(axes)
-    if rows is None or _operations(works, axes) < SHARED_OUT:
+    if rows is None:
         return None
-    team = next((n for n in (8, 4, 2) if _may_share(rows, n, chip)), 1)
-    if team == 1 or tiles * team > chip.cores:
+    tiles, operations = _lanes(axes), _operations(works, axes)
+    wanted = power_below(int(min(operations / SHARE, chip.cores / tiles)))
+    fitting = [n for n in (1, 2, 4, 8) if _may_share(rows, n, chip)]
+    if not fitting:
         return None
+    team = max((n for n in fitting if n <= wanted), default=fitting[0])
     lanes: list[Lane] = []
     lane_of: dict[Var, dict[int, Lane]] = {}
     for axis in axes:
@@ -178,9 +180,9 @@ def _rows_plan(
 def _may_share(rows: Rows, team: int, chip: Chip) -> bool:
     """Whether so many blocks can hold a grid, each with equal shares and halos."""
     each = rows.count // team
-    held = 2 * rows.carries // rows.count * (each + 2 * rows.halo)
-    whole = rows.count % team == 0 and rows.halo <= each
-    return whole and each + 2 * rows.halo <= rows.count and held <= chip.shared * 0.9
+    here = each + 2 * rows.halo if team > 1 else each
+    whole = rows.count % team == 0 and rows.halo <= each and here <= rows.count
+    return whole and rows.held // rows.count * here <= chip.shared * ROOM
 
 
 def _team(weights: int, chip: Chip) -> int:

@@ -21,6 +21,7 @@ from llvmlite import ir
 from onescan.emit import pieces
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, Memory, add, as_value
+from onescan.emit.constants import integer
 from onescan.emit.math.nvvm import function_of
 from onescan.loop import Atom
 from onescan.plan.plan import Plan
@@ -40,11 +41,13 @@ class Share:
     mine: int  # of them
     halo: int
     first: Any  # of the rows of this block
-    above: Any  # how far the memory of the block before this one is from this one's
-    below: Any  # and that of the block after it
+    above: Any = None  # how far the memory of the block before this one is from here
+    below: Any = None  # and that of the block after it
 
     def row(self, b: ty.Builder, place: Index) -> Index:
         """Where a row of the grid, mine or one beside them, stands here."""
+        if self.mine == self.size:
+            return place
         first = b.sub(self.first, ir.Constant(ty.I64, self.halo))
         here = b.sub(as_value(b, place), first)
         size, zero = ir.Constant(ty.I64, self.size), ir.Constant(ty.I64, 0)
@@ -103,9 +106,12 @@ class RowsEmitter(BlockEmitter):
         assert rows is not None
         self.grid = rows
         mine = rows.count // self.team
-        first: Any = self.entry.mul(self.rank, ir.Constant(ty.I64, mine))
-        above, below = (self._distance(step) for step in (self.team - 1, 1))
-        self.mine = Share(rows.axis, rows.count, mine, rows.halo, first, above, below)
+        self.mine = Share(rows.axis, rows.count, mine, 0, integer(0))
+        if self.team > 1:
+            first: Any = self.entry.mul(self.rank, ir.Constant(ty.I64, mine))
+            above, below = (self._distance(step) for step in (self.team - 1, 1))
+            where = first, above, below
+            self.mine = Share(rows.axis, rows.count, mine, rows.halo, *where)
 
     def _distance(self, step: int) -> ty.Value:
         """How far the memory of the block so many places on is from this one's."""
@@ -137,27 +143,30 @@ class RowsEmitter(BlockEmitter):
 
         self.spread(prod(local), visit, alone=True)
 
-    def rows(self, var: Atom) -> Memory:
-        """Two places for a carry that is the grid."""
-        dtype, axis = np.dtype(var.aval.dtype), self.mine.axis
-        shape = list(self.plan.local_shape(var))
-        shape[axis] = self.mine.mine + 2 * self.mine.halo
-        whole = [2, *shape]
-        strides = [prod(whole[i + 1 :]) for i in range(len(whole))]
-        pointer = self.reserve(prod(whole) * dtype.itemsize)
+    def rows(self, dtype: Any, *places: int) -> Memory:
+        """Some places for a value that is the grid."""
+        shape = [*places, *self.grid.shape]
+        shape[len(places) + self.mine.axis] = self.mine.mine + 2 * self.mine.halo
+        strides = [prod(shape[i + 1 :]) for i in range(len(shape))]
+        pointer = self.reserve(prod(shape) * np.dtype(dtype).itemsize)
         self._shared.discard(id(pointer))  # each block stores its own rows
+        dtype = np.dtype(dtype)
         return RowMemory(pointer, dtype, tuple(strides), 0, ALIGNED, share=self.mine)
 
     def keeps(self, body: Any, var: Atom, array: Array) -> bool:
         if any(isinstance(memory, RowMemory) for memory in array.reads):
-            return False
+            return var in self.grid.stored
         return super().keeps(body, var, array)
 
     def copied(self, array: Array) -> Array:
-        """What needs rows of other blocks cannot be put away by this one."""
-        if any(isinstance(memory, RowMemory) for memory in array.reads):
-            raise TooLarge("values of a grid would have to be put away in parts")
-        return super().copied(array)
+        """What is made of rows is put away in rows."""
+        if not any(isinstance(memory, RowMemory) for memory in array.reads):
+            return super().copied(array)
+        if not self.is_grid(array.shape):
+            raise TooLarge("a part of a grid would have to be put away")
+        copy = self.stored(self.rows(array.dtype), array.shape, array.lanes)
+        self.put(copy, array)
+        return copy
 
 
 class RowsTile(BlockTile):
@@ -177,5 +186,5 @@ class RowsTile(BlockTile):
 
     def _pair(self, var: Atom) -> Memory | None:
         if self.grid.is_grid(self.plan.local_shape(var)):
-            return self.grid.rows(var)
+            return self.grid.rows(var.aval.dtype, 2)
         return super()._pair(var)

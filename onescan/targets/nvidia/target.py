@@ -59,6 +59,8 @@ class Nvidia(Target):
         """A block for a lane that no thread holds; a block with fewer lanes."""
         assert plan.grid is not None
         rows = prod(lane.extent for lane in plan.lanes)
+        if plan.rows:
+            return choose(plan.loop, self.machine, alone=False)
         if plan.grid.together and rows == 1:
             return None
         most = {"rows": rows * 3 // 4} if plan.grid.together else {}

@@ -1,0 +1,112 @@
+"""A GPU's kernel run by threads of the CPU, as far as its IR has no more than a block.
+
+The IR of the tile is LLVM's: with the numbers that hardware gives a thread as
+arguments, the shared memory of its block as an array, and barriers of pthreads, each
+thread of each block of a cluster can be a thread here.  Slow, but it finds what a plan
+of barriers or of shared rows gets wrong, on machines without a GPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import threading
+from typing import Any
+
+import numpy as np
+
+from onescan.plan.plan import Plan
+from onescan.runtime import compiler
+from onescan.targets.nvidia.launch import Kernel
+
+LIBC = ctypes.CDLL(None)
+EXTRA = "i32 %tid, i32 %rank, ptr %rooms, ptr %block, ptr %team"
+RUNTIME = """
+declare i32 @pthread_barrier_wait(ptr)
+declare float @exp2f(float)
+define internal ptr @room_of(ptr %rooms, i32 %rank) alwaysinline {
+  %at = getelementptr ptr, ptr %rooms, i32 %rank
+  %room = load ptr, ptr %at
+  ret ptr %room
+}
+"""
+
+
+def as_cpu(text: str) -> str:
+    """The IR of a tile, for a thread of the CPU."""
+    text = text[: text.index("define ptx_kernel")] + text[text.index('@"shared" =') :]
+    text = re.sub(r'^@"shared" =.*$', "", text, flags=re.M)
+    text = re.sub(r"^(declare .*nvvm.*|!.*|target .*)$", "", text, flags=re.M)
+    text = re.sub(r", !\S+ !\d+", "", text)
+    text = text.replace("define internal void", "define void").replace("noalias", "")
+    text = re.sub(r'(@"tile"\([^)]*)\) alwaysinline', rf"\1, {EXTRA})", text)
+    start = "%room = call ptr @room_of(ptr %rooms, i32 %rank)"
+    text = text.replace("entry:\n", f"entry:\n  {start}\n", 1)
+    text = text.replace('[0 x i8] addrspace(3)* @"shared"', "ptr %room")
+    text = re.sub(r"addrspacecast \S+ addrspace\(3\) (\S+) to ptr", _same, text)
+    text = re.sub(r"addrspacecast ptr (%room) to ptr", _same, text)
+    text = re.sub(r'call i32 @"\S*\.tid\.x"\(\)', "add i32 %tid, 0", text)
+    text = re.sub(r'call i32 @"\S*\.ctarank"\(\)', "add i32 %rank, 0", text)
+    other = r'call ptr @"llvm.nvvm.mapa"\(ptr \S+, i32 (\S+)\)'
+    text = re.sub(other, r"call ptr @room_of(ptr %rooms, i32 \1)", text)
+    text = re.sub(r"^.*barrier.cluster.arrive.*$", "", text, flags=re.M)
+    for name, who in (("barrier.cluster.wait.aligned", "team"), ("barrier0", "block")):
+        wait = f"call i32 @pthread_barrier_wait(ptr %{who})"
+        text = text.replace(f'call void @"llvm.nvvm.{name}"()', wait)
+    # a warp is a block here
+    wait = "call i32 @pthread_barrier_wait(ptr %block)"
+    text = text.replace('call void @"llvm.nvvm.bar.warp.sync"(i32 -1)', wait)
+    text = text.replace('@"llvm.nvvm.ex2.approx.ftz.f"', "@exp2f")
+    near = r'call float @"llvm.nvvm.rcp.approx.ftz.f"\('
+    text = re.sub(near + r"float (\S+)\)", r"fdiv float 1.0, \1", text)
+    assert "nvvm" not in text, re.findall(r".*nvvm.*", text)[:3]
+    header = f'target triple = "{compiler.triple()}"\n'
+    header += f'target datalayout = "{compiler.data_layout()}"\n'
+    return header + text + RUNTIME
+
+
+def _same(match: re.Match[str]) -> str:
+    return f"getelementptr i8, ptr {match[1]}, i64 0"
+
+
+def run(plan: Plan, kernel: Kernel, args: list[Any]) -> list[np.ndarray]:
+    """The results of a kernel."""
+    address = compiler.link(as_cpu(str(kernel.module)), ["tile"])["tile"]
+    loop = plan.loop
+    types = [*loop.carry_avals]
+    results = [np.full(a.shape, 77, a.dtype) for a in types]
+    for aval in loop.y_avals:
+        results.append(np.full((loop.length, *aval.shape), 77, aval.dtype))
+    buffers = [np.ascontiguousarray(a) for a in args] + results
+    pointers = [ctypes.c_void_p(b.ctypes.data) for b in buffers]
+    for tile in range(plan.tiles):
+        _run_team(address, kernel, [*pointers, ctypes.c_int64(tile)])
+    return results
+
+
+def _run_team(address: int, kernel: Kernel, given: list[Any]) -> None:
+    kinds = [type(value) for value in given]
+    extra = [ctypes.c_int32] * 2 + [ctypes.c_void_p] * 3
+    call = ctypes.CFUNCTYPE(None, *kinds, *extra)(address)
+    rooms = [np.full(kernel.shared + 64, 0xAB, np.uint8) for _ in range(kernel.team)]
+    starts = [room.ctypes.data + -room.ctypes.data % 64 for room in rooms]
+    table = (ctypes.c_void_p * kernel.team)(*starts)
+    blocks = [_barrier(kernel.threads) for _ in rooms]
+    team = _barrier(kernel.threads * kernel.team)
+    threads = [
+        threading.Thread(
+            target=call, args=(*given, tid, rank, table, blocks[rank], team)
+        )
+        for rank in range(kernel.team)
+        for tid in range(kernel.threads)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def _barrier(count: int) -> Any:
+    barrier = ctypes.create_string_buffer(64)
+    assert LIBC.pthread_barrier_init(barrier, None, count) == 0
+    return barrier
