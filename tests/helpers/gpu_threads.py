@@ -71,7 +71,7 @@ def _same(match: re.Match[str]) -> str:
 
 def run(plan: Plan, kernel: Kernel, args: list[Any]) -> list[np.ndarray]:
     """The results of a kernel."""
-    address = compiler.link(as_cpu(str(kernel.module)), ["tile"])["tile"]
+    code = compiler.link(as_cpu(str(kernel.module)), ["tile"])
     loop = plan.loop
     types = [*loop.carry_avals]
     results = [np.full(a.shape, 77, a.dtype) for a in types]
@@ -80,7 +80,7 @@ def run(plan: Plan, kernel: Kernel, args: list[Any]) -> list[np.ndarray]:
     buffers = [np.ascontiguousarray(a) for a in args] + results
     pointers = [ctypes.c_void_p(b.ctypes.data) for b in buffers]
     for tile in range(plan.tiles):
-        _run_team(address, kernel, [*pointers, ctypes.c_int64(tile)])
+        _run_team(code.addresses["tile"], kernel, [*pointers, ctypes.c_int64(tile)])
     return results
 
 
