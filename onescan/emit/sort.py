@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -127,7 +128,11 @@ def _by_table(
 
     others = tuple(s for i, s in enumerate(first.shape) if i != axis)
     lanes = tuple(l for i, l in enumerate(first.lanes) if i != axis)
-    e.nest(others, lanes, visit, _vector(e, first, axis), e.unrolled_operations)
+    vector = _vector(e, first, axis)
+    if prod(others) == 1:  # no two threads may exchange the same rows
+        e.nest_in_order(others, lanes, visit, first, vector, e.unrolled_operations)
+    else:
+        e.nest(others, lanes, visit, vector, e.unrolled_operations)
 
 
 def _by_loops(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:

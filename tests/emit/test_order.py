@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,10 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from engines import kernels_alone
-from gpu_lowering import launches_of
+from gpu_lowering import H200, launches_of
 from jax import lax
+from kernels import loop_in
 
 import onescan
+from onescan.passes.inline import inline
+from onescan.targets.nvidia.target import Nvidia
 
 
 @pytest.fixture(autouse=True)
@@ -94,3 +98,17 @@ def test_a_gpu_sorts_too(lanes: int, n: int) -> None:
     spread = jax.ShapeDtypeStruct((lanes, n), np.float32)
     with onescan.engine("native"):
         assert len(launches_of(jax.vmap(sorts()), spread)) == 1
+
+
+def test_one_thread_of_a_block_exchanges_rows() -> None:
+    """All of them would, each at its own time, where there is one row to sort."""
+    step = lambda c, x: (jnp.sort(c + x), None)
+    loop = loop_in(lambda *args: lax.scan(step, *args), jnp.ones(40), jnp.ones(9))
+    target = Nvidia(H200)
+    _, kernel = target.fitting(target.plan(inline(loop, "cuda")))
+    guards = re.findall(r"icmp ult i64 %\S+, 1$", str(kernel.module), re.MULTILINE)
+    plain = lambda c, x: (jnp.sin(c + x) * c.sum(), None)
+    loop = loop_in(lambda *args: lax.scan(plain, *args), jnp.ones(40), jnp.ones(9))
+    _, kernel = target.fitting(target.plan(inline(loop, "cuda")))
+    others = re.findall(r"icmp ult i64 %\S+, 1$", str(kernel.module), re.MULTILINE)
+    assert len(guards) > len(others)
