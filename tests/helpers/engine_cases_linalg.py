@@ -56,6 +56,14 @@ def of_singular_values(x: Any, **options: Any) -> Any:
     return (values, made, *whole) if left.shape[-2] == left.shape[-1] else made
 
 
+def transforms(z: Any) -> Any:
+    """Both ways, along all axes and the first; of real numbers, too."""
+    there, back = jnp.fft.fftn(z), jnp.fft.ifft(z, axis=0)
+    half = jnp.fft.rfftn(z.imag)
+    parts = [part for v in (there, back, half) for part in (v.real, v.imag)]
+    return [*parts, jnp.fft.irfftn(half * 1j, z.shape)]
+
+
 def spread(x: Any) -> Any:
     """A matrix whose singular values are neither zero nor near to each other."""
     n, m = x.shape[-2:]
@@ -161,6 +169,20 @@ LINALG: dict[str, Case] = {
         rounds=16,
     ),
     "pinv": case(lambda x: jnp.linalg.pinv(spread(x)), (F, (2, 4, 3)), rounds=16),
+    **{
+        f"fft_{'x'.join(map(str, shape))}": case(
+            lambda x, y: transforms(lax.complex(x, y)),
+            *[(dtype, shape)] * 2,
+            rounds=4,
+        )
+        for shape, dtype in (((8,), F), ((32,), D), ((4, 16), F))
+    },
+    "fft_state": case(
+        lambda x: jnp.fft.irfft(jnp.fft.rfft(jnp.tanh(x)) * 0.5),
+        (F, (16,)),
+        state=True,
+        rounds=4,
+    ),
     "solve": case(
         lambda a, b: jnp.linalg.solve(dominant(a), b), (D, (4, 4)), (D, (4,)), rounds=16
     ),

@@ -17,6 +17,15 @@ DOMINANT = (
 )
 SOLVE = "lax.linalg.triangular_solve({a}, {0}[..., None], left_side=True, {options})"
 
+#: functions of matrices, whatever the signs of their vectors
+TANH_OF_MATRIX = (
+    "(lambda w, v: (v * jnp.tanh(w)[..., None, :]) @ jnp.swapaxes(v, -1, -2))"
+    "(*jnp.linalg.eigh({a} + {d}))"
+)
+ROOT_OF_MATRIX = (
+    "(lambda u, s, v: (u * jnp.sqrt(s)[..., None, :]) @ v)(*jnp.linalg.svd({a}))"
+)
+
 
 def is_precise(v: Value) -> bool:
     return v.dtype in ("float32", "float64")
@@ -43,7 +52,12 @@ def matrix(pool: Pool) -> Proposal | None:
         "jnp.linalg.inv({a})",
         "jnp.linalg.slogdet({a})[1]",
         "jnp.linalg.det({a})",
+        "jnp.linalg.eigvalsh({a} + {d})",
+        "jnp.linalg.svd({a}, compute_uv=False)",
+        "jnp.linalg.norm({a}, ord=2, axis=(-2, -1))",
     ]
+    if pool.mode != "grad":  # of vectors of values that may be near to each other
+        forms += [TANH_OF_MATRIX, ROOT_OF_MATRIX]
     text = pool.choice(forms)
     for key, value in (("{d}", DEFINITE), ("{a}", DOMINANT), ("{options}", options)):
         text = text.replace(key, value)
@@ -53,7 +67,7 @@ def matrix(pool: Pool) -> Proposal | None:
 
 def joined(pool: Pool) -> Proposal | None:
     """A complex number of two real ones."""
-    x = pool.pick(is_precise) if pool.mode != "while" else None
+    x = pool.pick(is_precise)
     y = x and pool.pick(lambda v: (v.dtype, v.shape) == (x.dtype, x.shape))
     return y and Proposal("lax.complex({0}, {1})", (x, y), False, x.bound + y.bound)
 
@@ -82,6 +96,14 @@ def complex_number(pool: Pool) -> Proposal | None:
         ("jnp.abs({0} + %g)" % (2 * b + 1), 4 * b + 1),
         ("jnp.where(jnp.real({0}) != jnp.real({0}), {0}, {1})", max(b, y.bound)),
     ]
+    if x.shape and x.shape[-1] & (x.shape[-1] - 1) == 0:
+        n = x.shape[-1]
+        forms += [
+            ("jnp.fft.fft({0})", b * n),
+            ("jnp.fft.ifft({0})", b),
+            ("jnp.fft.rfft(jnp.real({0}))", b * n),
+            (f"jnp.fft.irfft({{0}}, {n})", 2 * b),
+        ]
     if x.shape:
         forms += [("{0}.sum(0)", b * x.shape[0]), ("{0} @ {0}.T", b * b * max(x.shape))]
     text, bound = pool.choice(forms)
