@@ -7,6 +7,7 @@ refused: under a limit (`ulimit -v`) that leaves too little, a loop goes to XLA.
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,10 @@ STATM = Path("/proc/self/statm")
 #: (`benchmarks/compile_time.py` prints both)
 LLVM = 64 << 20
 EACH = 64
+#: bytes of its library, until that is loaded, and those that XLA needs for its turn:
+#: its threads end the process, too, where they get none (`tests/emit/test_code_size.py`)
+LIBRARY = 160 << 20
+XLA = 32 << 20
 
 
 def left() -> int | None:
@@ -37,7 +42,9 @@ def left() -> int | None:
 
 def require(size: int = 0) -> None:
     """Raise `LeaveToXla` where LLVM might get too little for so many bytes of IR."""
-    here, needed = left(), LLVM + EACH * size
+    here, needed = left(), LLVM + EACH * size + XLA
+    if "llvmlite.binding" not in sys.modules:
+        needed += LIBRARY
     if here is not None and here < needed:
         raise LeaveToXla(
             f"this process may take {max(here, 0) >> 20} MiB more memory, and "

@@ -143,15 +143,25 @@ import onescan
 jax.jit(lambda x: x + 1)(jnp.ones(3))
 with open("/proc/self/status") as status:
     size = next(line for line in status if line.startswith("VmSize"))
-limit = (int(size.split()[1]) << 10) + (50 << 20)
+limit = (int(size.split()[1]) << 10) + (int(sys.argv[1]) << 20)
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-carry, _ = onescan.scan(lambda c, x: (jnp.sin(c) + x, None), 0.5, jnp.ones(4))
+
+
+def body(c, x):
+    for _ in range(150):
+        c = jnp.sin(c) * 0.9 + x
+    return c, c
+
+
+carry, _ = onescan.scan(body, 0.5, jnp.ones(4))
 print(float(carry) > 0, onescan.report().rows[0].reason)
 """
 
 
-def test_under_a_memory_limit_a_loop_goes_to_xla() -> None:
-    assert "True this process may take " in output(UNDER_A_LIMIT)
+@pytest.mark.parametrize("megabytes", [50, 160])
+def test_under_a_memory_limit_a_loop_goes_to_xla(megabytes: int) -> None:
+    """With too little for LLVM, and with enough for it but not for XLA after it."""
+    assert "True this process may take " in output(UNDER_A_LIMIT, str(megabytes))
 
 
 def test_memory_is_asked_for_by_the_size_of_the_code() -> None:
@@ -159,7 +169,7 @@ def test_memory_is_asked_for_by_the_size_of_the_code() -> None:
     unlimited = (resource.RLIM_INFINITY,) * 2
     with mock.patch.object(memory.resource, "getrlimit", return_value=unlimited):
         assert memory.left() is None
-    with mock.patch.object(memory, "left", return_value=100 << 20):
+    with mock.patch.object(memory, "left", return_value=120 << 20):
         memory.require()
-        with pytest.raises(LeaveToXla, match="100 MiB more memory, and compiling the"):
+        with pytest.raises(LeaveToXla, match="120 MiB more memory, and compiling the"):
             memory.require(1 << 30)
