@@ -24,7 +24,7 @@ STATM = Path("/proc/self/statm")
 LLVM = 64 << 20
 EACH = 64
 #: bytes of its library, until that is loaded, and those that XLA needs for its turn:
-#: its threads end the process, too, where they get none (`tests/emit/test_code_size.py`)
+#: its threads end the process, too, if they get none (`tests/emit/test_code_size.py`)
 LIBRARY = 160 << 20
 XLA = 32 << 20
 

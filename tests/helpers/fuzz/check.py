@@ -7,7 +7,7 @@ takes the time.  The oracles are stock `jax.lax.scan` and the plain Python loop 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -56,6 +56,8 @@ LENGTHS = (0, 1, 2, 2, 3, 3, 5, 7, 8, 17, 40, 100)
 LONG = 1000
 #: how far results may be apart, relative to 1 or to the largest of them
 TOLERANCE = {"float64": 1e-9, "float32": 3e-4, "float16": 0.1, "bfloat16": 0.5}
+#: how many times further than a rounding of its first carry moves it
+AMPLIFIED = 100.0
 
 
 @dataclass(frozen=True)
@@ -227,9 +229,43 @@ def failures(batch: Batch, plainly: bool = True) -> dict[int, str]:
         halves = [k for k in found if _has_halves(native[k])]
         right = [k for k in halves if not difference(native[k], plain[k])]
         found = {k: trouble for k, trouble in found.items() if k not in right}
+    if found:
+        moved = stock(_nudged(batch, args))
+        slack = [_apart(a, b) for a, b in zip(expected, moved, strict=True)]
+        for k in list(found):
+            near = (difference(native[k], o[k], slack[k]) for o in oracles.values())
+            if not any(near):
+                del found[k]
     if len(told) != len(expected_told) or difference(told, expected_told):
         found.setdefault(0, "not as lax.scan: other effects")
     return found
+
+
+def _nudged(batch: Batch, args: Any) -> Any:
+    """The same inputs, with first carries that rounding may have made so.
+
+    What is not continuous never depends on them.
+    """
+
+    def nudged(x: Any) -> Any:
+        if not jnp.issubdtype(x.dtype, jnp.inexact):
+            return x
+        return (x * (1 + 4 * float(jnp.finfo(x.dtype).eps))).astype(x.dtype)
+
+    return [(consts, jax.tree.map(nudged, init), xs) for consts, init, xs in args]
+
+
+def _apart(a: Any, b: Any) -> list[float]:
+    """How far the floats of each leaf are apart."""
+
+    def far(x: Any, y: Any) -> float:
+        if not jnp.issubdtype(x.dtype, jnp.inexact) or not x.size:
+            return 0.0
+        distance = np.abs(np.asarray(x, np.complex128) - np.asarray(y, np.complex128))
+        return float(np.nan_to_num(distance, posinf=0.0).max())
+
+    leaves = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    return [far(x, y) for x, y in leaves]
 
 
 def _with_effects(batch: Batch, f: Any, args: Any) -> tuple[list[Any], list[Any]]:
@@ -245,8 +281,13 @@ def _has_halves(results: Any) -> bool:
     return any(leaf.dtype in HALVES for leaf in jax.tree.leaves(results))
 
 
-def difference(native: Any, oracle: Any) -> str | None:
-    """The first leaf that is not the same, if there is one."""
+def difference(
+    native: Any, oracle: Any, slack: Sequence[float] | None = None
+) -> str | None:
+    """The first leaf that is not the same, if there is one.
+
+    `slack` is how far rounding moves each, in loops that make much of little.
+    """
     for k, (a, b) in enumerate(
         zip(jax.tree.leaves(native), jax.tree.leaves(oracle), strict=True)
     ):
@@ -257,16 +298,18 @@ def difference(native: Any, oracle: Any) -> str | None:
         if jnp.issubdtype(a.dtype, jnp.complexfloating):
             a, b = (np.stack([x.real, x.imag]) for x in (a, b))
         if jnp.issubdtype(a.dtype, jnp.floating):
-            bad = ~_close(a.astype(np.float64), b.astype(np.float64), a.dtype.name)
+            more = AMPLIFIED * slack[k] if slack else 0.0
+            wide = a.astype(np.float64), b.astype(np.float64)
+            bad = ~_close(*wide, a.dtype.name, more)
         if bad.any():
             where = tuple(int(i) for i in np.argwhere(bad)[0])
             return f"leaf {k} at {where}: {a[where]!r} instead of {b[where]!r}"
     return None
 
 
-def _close(a: np.ndarray, b: np.ndarray, dtype: str) -> np.ndarray:
+def _close(a: np.ndarray, b: np.ndarray, dtype: str, more: float) -> np.ndarray:
     finite = np.abs(b[np.isfinite(b)])
     scale = max(1.0, float(finite.max())) if finite.size else 1.0
     with np.errstate(invalid="ignore"):
-        near = np.abs(a - b) <= TOLERANCE[dtype] * scale
+        near = np.abs(a - b) <= TOLERANCE[dtype] * scale + more
     return near | (a == b) | (np.isnan(a) & np.isnan(b))
