@@ -32,7 +32,7 @@ IN_PIECES = (
     | IDENTITIES
     | {
         *("broadcast_in_dim", "concatenate", "expand_dims", "pad", "reshape", "rev"),
-        *("slice", "squeeze", "transpose"),
+        *("slice", "split", "squeeze", "transpose"),
     }
 )
 

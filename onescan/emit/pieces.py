@@ -246,12 +246,26 @@ def slice_(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     if set(eqn.params["strides"] or (1,)) != {1}:
         return WRITTEN["slice"](e, eqn, [e.materialise(x) if any(x.cuts) else x])
     (result,) = WRITTEN["slice"](e, eqn, operands)
-    starts = tuple(map(int, eqn.params["start_indices"]))
+    return [_window(result, x, tuple(map(int, eqn.params["start_indices"])))]
+
+
+def split(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
+    (x,), axis = operands, eqn.params["axis"]
+    found, start = [], 0
+    for result in WRITTEN["split"](e, eqn, operands):
+        starts = tuple(start if d == axis else 0 for d in range(len(x.shape)))
+        found.append(_window(result, x, starts))
+        start += int(result.shape[axis])
+    return found
+
+
+def _window(result: Array, x: Array, starts: Shape) -> Array:
+    """A part of an array, which knows where it begins and where pieces meet in it."""
     cuts = tuple(
         frozenset(cut - s for cut in found if 0 < cut - s < n)
         for found, s, n in zip(x.cuts, starts, result.shape, strict=False)
     )
-    return [replace(result, window=(x, starts), cuts=cuts)]
+    return replace(result, window=(x, starts), cuts=cuts)
 
 
 def _viewed(name: str, places: Any) -> Any:
@@ -328,4 +342,11 @@ VIEWS = {
     "squeeze": _viewed("squeeze", _reshaped),
     "transpose": _viewed("transpose", lambda eqn, *_: eqn.params["permutation"]),
 }
-RULES = {"concatenate": concatenate, "pad": pad, "slice": slice_, "rev": rev, **VIEWS}
+RULES = {
+    "concatenate": concatenate,
+    "pad": pad,
+    "rev": rev,
+    "slice": slice_,
+    "split": split,
+    **VIEWS,
+}

@@ -1,7 +1,8 @@
 """borders: a box that is set at a fixed place of a fresh array, as pieces of an array.
 
-In goes a loop; out comes one in which `x.at[1:-1, 1:-1].set(y)` and `x.at[0].set(y)`
-are concatenations of what is around the box and the box, where x is large and is not
+In goes a loop; out comes one in which `x.at[1:-1, 1:-1].set(y)` and `x.at[0].set(y)`,
+and the updates at fixed places that gradients of rolls and slices are made of, are
+concatenations of what is around the box and the box, where x is large and is not
 kept anyway: most of it is set, or it was computed in this step.  Kernels read pieces
 where they stand, and write each element once.  A part of a carry that is set where it
 lies stays what it is: the rest of it need not be touched at all.
@@ -23,6 +24,8 @@ from onescan.passes.split import Split, unchanged
 
 #: numbers of an array that is large
 LARGE = 1024
+#: where a box begins, and its size
+Box = tuple[list[int], list[int]]
 
 
 def borders(loop: Loop) -> Split | None:
@@ -34,7 +37,8 @@ def borders(loop: Loop) -> Split | None:
     count = 0
     for eqn in jaxpr.eqns:
         inputs = [v if isinstance(v, Literal) else env.get(v, v) for v in eqn.invars]
-        if (function := _boxed(eqn, made)) is None:
+        function = _boxed(eqn, made) or _read_box(eqn, made)
+        if function is None:
             eqns.append(eqn.replace(invars=inputs))
             continue
         env[eqn.outvars[0]] = expand(function, inputs, eqn, eqns)[0]
@@ -48,32 +52,24 @@ def borders(loop: Loop) -> Split | None:
 
 
 def _boxed(eqn: Any, made: dict[Any, JaxprEqn]) -> Callable[..., Any] | None:
-    """What a scatter computes, if it sets one box at a fixed place inside."""
-    if eqn.primitive.name != "scatter":
+    """What an update computes, if it sets one box at a fixed place inside."""
+    where = {"scatter": _scattered, "dynamic_update_slice": _updated}
+    if eqn.primitive.name not in where:
         return None
-    x, indices, updates = (v.aval for v in eqn.invars)
-    numbers = eqn.params["dimension_numbers"]
-    if numbers.operand_batching_dims or len(indices.shape) != 1:
-        return None
-    fresh = made.get(eqn.invars[0])
+    x = eqn.invars[0].aval
+    updates = eqn.invars[2 if eqn.primitive.name == "scatter" else 1].aval
     covered = prod(updates.shape) * 2 >= prod(x.shape)
-    if prod(x.shape) < LARGE or (fresh is None and not covered):
+    if prod(x.shape) < LARGE or not (covered or eqn.invars[0] in made):
         return None
-    places = _known(eqn.invars[1], made)
-    if places is None:
+    if (box := where[eqn.primitive.name](eqn, made)) is None:
         return None
-    start, size = [0] * len(x.shape), [1] * len(x.shape)
-    window = [d for d in range(len(size)) if d not in numbers.inserted_window_dims]
-    for d, k in zip(window, numbers.update_window_dims, strict=True):
-        size[d] = updates.shape[k]
-    for d, place in zip(numbers.scatter_dims_to_operand_dims, places, strict=True):
-        start[d] = int(place)
+    start, size = box
     ends = [s + n for s, n in zip(start, size, strict=True)]
     if any(s < 0 or end > n for s, end, n in zip(start, ends, x.shape, strict=True)):
         return None
 
-    def boxed(x: Any, _: Any, box: Any) -> Any:
-        box = lax.reshape(box, size)
+    def boxed(x: Any, *others: Any) -> Any:
+        box = lax.reshape(others[eqn.primitive.name == "scatter"], size)
         for d in reversed(range(len(size))):
             around = [
                 lax.slice(x, [*start[:d], low, *[0] * (len(size) - d - 1)], high)
@@ -88,6 +84,58 @@ def _boxed(eqn: Any, made: dict[Any, JaxprEqn]) -> Callable[..., Any] | None:
         return box
 
     return boxed
+
+
+def _read_box(eqn: Any, made: dict[Any, JaxprEqn]) -> Callable[..., Any] | None:
+    """What a gather computes, if it reads one box at a fixed place inside.
+
+    The gradients of boxes that are set are such ones.
+    """
+    if eqn.primitive.name != "gather" or prod(eqn.outvars[0].aval.shape) * 2 < LARGE:
+        return None
+    numbers, size = eqn.params["dimension_numbers"], eqn.params["slice_sizes"]
+    shape = eqn.invars[0].aval.shape
+    if numbers.operand_batching_dims or len(eqn.invars[1].aval.shape) != 1:
+        return None
+    places = _known(eqn.invars[1], made)
+    if places is None:
+        return None
+    start = [0] * len(shape)
+    for d, place in zip(numbers.start_index_map, places, strict=True):
+        start[d] = int(place)
+    ends = [s + n for s, n in zip(start, size, strict=True)]
+    if any(s < 0 or end > n for s, end, n in zip(start, ends, shape, strict=True)):
+        return None
+    out = eqn.outvars[0].aval.shape
+    return lambda x, _: lax.reshape(lax.slice(x, start, ends), out)
+
+
+def _scattered(eqn: Any, made: dict[Any, JaxprEqn]) -> Box | None:
+    """Where a scatter of one window begins, and how large that is."""
+    x, indices, updates = (v.aval for v in eqn.invars)
+    numbers = eqn.params["dimension_numbers"]
+    if numbers.operand_batching_dims or len(indices.shape) != 1:
+        return None
+    places = _known(eqn.invars[1], made)
+    if places is None:
+        return None
+    start, size = [0] * len(x.shape), [1] * len(x.shape)
+    window = [d for d in range(len(size)) if d not in numbers.inserted_window_dims]
+    for d, k in zip(window, numbers.update_window_dims, strict=True):
+        size[d] = updates.shape[k]
+    for d, place in zip(numbers.scatter_dims_to_operand_dims, places, strict=True):
+        start[d] = int(place)
+    return start, size
+
+
+def _updated(eqn: Any, made: dict[Any, JaxprEqn]) -> Box | None:
+    """The same of a slice that is updated."""
+    x, updates, *places = eqn.invars
+    if not all(isinstance(v, Literal) for v in places):
+        return None
+    sizes = zip(places, x.aval.shape, updates.aval.shape, strict=True)
+    start = [min(max(int(v.val), 0), n - m) for v, n, m in sizes]
+    return start, list(updates.aval.shape)
 
 
 def _known(atom: Any, made: dict[Any, JaxprEqn]) -> np.ndarray | None:

@@ -122,11 +122,11 @@ def _distances(
     for eqn in jaxpr.eqns:
         made_of = [seen.get(v) if isinstance(v, Var) else None for v in eqn.invars]
         if any(made_of):
-            found = _through(eqn, made_of)
-            if stored.intersection(eqn.outvars):
-                distances |= _of_a_grid(found, eqn.outvars[0], axis)
-                found = _Seen(axis, HERE)
-            seen.update((v, found) for v in eqn.outvars)
+            for v, found in zip(eqn.outvars, _results(eqn, made_of), strict=True):
+                seen[v] = found
+                if v in stored:
+                    distances |= _of_a_grid(found, v, axis)
+                    seen[v] = _Seen(axis, HERE)
     shape = grid[0].aval.shape
     results: list[Any] = [v for v in jaxpr.outvars if isinstance(v, Var)]
     for var in results:
@@ -143,6 +143,21 @@ def _of_a_grid(seen: _Seen, var: Any, axis: int) -> frozenset[int]:
     return seen.along(axis, 0, var.aval.shape[axis])
 
 
+def _results(eqn: Equation, operands: list[_Seen | None]) -> list[_Seen]:
+    """What comes of rows, each result of an equation."""
+    (first,) = operands[:1]
+    if eqn.primitive.name != "split" or first is None:
+        return [_through(eqn, operands)] * len(eqn.outvars)
+    if first.axis != eqn.params["axis"]:
+        return [first] * len(eqn.outvars)
+    found, start = [], 0
+    for size in map(int, eqn.params["sizes"]):
+        moved = frozenset(d + start for d in first.distances)
+        found.append(_Seen(first.axis if size > 1 else None, moved))
+        start += size
+    return found
+
+
 def _through(eqn: Equation, operands: list[_Seen | None]) -> _Seen:
     """What comes of rows."""
     name, params = eqn.primitive.name, eqn.params
@@ -153,7 +168,7 @@ def _through(eqn: Equation, operands: list[_Seen | None]) -> _Seen:
     shape, out = made_of[0][0].aval.shape, eqn.outvars[0].aval.shape
     distances = frozenset().union(*(s.distances for _, s in made_of))
     if not axes:
-        return _Seen(None, distances)
+        return _placed(eqn, made_of[0][1]) or _Seen(None, distances)
     (axis,) = axes
     if name in IN_PLACE:
         if any(s.axis is not None and v.aval.shape != out for v, s in made_of):
@@ -186,6 +201,18 @@ def _through(eqn: Equation, operands: list[_Seen | None]) -> _Seen:
     if [shape[i] for i in wide] != [out[i] for i in there]:
         raise _Elsewhere
     return _Seen(there[wide.index(axis)], distances)
+
+
+def _placed(eqn: Equation, seen: _Seen) -> _Seen | None:
+    """The same rows everywhere, put to a place along one axis: that of rows, then."""
+    if eqn.primitive.name != "pad":
+        return None
+    config = enumerate(eqn.params["padding_config"])
+    padded = [(d, int(low)) for d, (low, high, inner) in config if low or high or inner]
+    if len(padded) != 1:
+        return None
+    ((axis, low),) = padded
+    return _Seen(axis, seen.along(axis, low, eqn.invars[0].aval.shape[axis]))
 
 
 def _turned(

@@ -77,6 +77,7 @@ BODIES: dict[str, Body] = {
     "turned": turned,
     "twice": twice,
     "mean": lambda x: neighbours(x) - jnp.mean(roll(x, 1, 0)) + x.sum(1)[:, None] / 50,
+    "gradient of": lambda x: jax.grad(lambda y: (inside(y) * neighbours(y)).sum())(x),
     "where": lambda x: jnp.where(roll(x, 1, 1) > x, x, roll(x, 1, 0)),
     "transposed": lambda x: roll(x, 3, 0)[:34, :34].T.sum() + roll(x, 3, 1),
 }

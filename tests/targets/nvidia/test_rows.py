@@ -42,6 +42,7 @@ def agree(
     """A kernel of so many blocks of a warp has the results of stock JAX."""
     plan, args = planned(body, carry, xs, length=length)
     assert plan.rows is not None
+    assert team == 1 or plan.rows.halo <= plan.rows.count // team
     plan = replace(plan, grid=Grid(32, together=True, team=team))
     found = run(plan, TARGET.build(plan), args)
     expected = jax.tree.leaves(lax.scan(body, carry, xs, length=length))
@@ -123,6 +124,11 @@ def test_halos():
     assert halo_of(lambda x: x + x[:1] + roll(x, 1, 0)) == 32  # the first row
     assert halo_of(lambda x: jnp.flip(x, 0) + x) is None
     assert halo_of(lambda x: x + x.sum(0)) is None
+
+
+def test_the_gradient_of_a_roll_looks_as_far():
+    gradient = lambda x: jax.grad(lambda y: (y * roll(y, 2, 0)).sum())(x)
+    assert halo_of(gradient) == 2
 
 
 def test_one_barrier_a_step_and_nothing_put_away(tmp_path):
