@@ -101,7 +101,7 @@ def wide_batch(seed: int, size: int) -> Batch:
     return random_batch(seed, size).replace(
         mode=str(mode),
         programs=tuple(generate((seed, k), _generated(mode)) for k in range(size)),
-        length=LONG if long else int(rng.choice(LENGTHS)),
+        length=LONG if long else max(int(rng.choice(LENGTHS)), int(mode in WHILES)),
         lanes=int(rng.choice([1, 2, 3, 5, 8, 17, 33])),
     )
 

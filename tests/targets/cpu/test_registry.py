@@ -22,6 +22,10 @@ from onescan.targets.cpu import registry
 
 X = np.linspace(0, 1, 12, dtype=np.float32)
 
+pytestmark = pytest.mark.skipif(
+    jax.default_backend() != "cpu", reason="programs for a GPU hold their code"
+)
+
 
 @pytest.fixture(autouse=True)
 def native() -> Iterator[None]:
