@@ -75,6 +75,7 @@ class Loop:
     differentiated: bool = False  # whether JAX made it for a gradient
     is_while: bool = False  # as many rounds as its condition says, in one step
     converted: int = 0  # bytes of a step that are written anew around a kernel
+    unpaired: Loop | None = None  # the same with complex numbers, as XLA would run it
 
     @property
     def const_avals(self) -> list[Any]:

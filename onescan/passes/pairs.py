@@ -44,6 +44,7 @@ def pairs(loop: Loop) -> Split | None:
     smaller = loop.replace(
         body=body,
         converted=nbytes([v.aval for v in stacked if _is_complex(v)]),
+        unpaired=loop,
         num_consts=sum(map(_parts_of, consts)),
         num_carry=sum(map(_parts_of, carry)),
     )

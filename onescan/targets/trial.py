@@ -32,7 +32,8 @@ def tried(target: Target, plan: Plan, kernel: Any, expected: Speed) -> Speed:
     if ours is not plan.loop:
         plan, kernel = target.verified(*target.fitting(target.plan(ours)))
     native = lambda *args: bound(ours, target.lower(plan, kernel))(*args)
+    theirs = (loop.unpaired or loop).in_steps().replace(length=some)
     return measured(
         Trial(native, arguments(ours), ours.length),
-        Trial(bound(short, stock(short)), arguments(short), short.length),
+        Trial(bound(theirs, stock(theirs)), arguments(theirs), theirs.length),
     )

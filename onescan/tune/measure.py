@@ -90,7 +90,7 @@ def _made_up_all(types: Sequence[Any]) -> Sequence[Any]:
 
 def _made_up(aval: Aval, seed: int) -> np.ndarray:
     shape, dtype = tuple(aval.shape), np.dtype(aval.dtype)
-    if not jax.numpy.issubdtype(dtype, np.floating):
+    if not jax.numpy.issubdtype(dtype, np.inexact):
         return np.zeros(shape, dtype)
     some = np.random.default_rng(seed).random(VARIETY, np.float32).astype(dtype)
     return np.resize(some, shape)

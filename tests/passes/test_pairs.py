@@ -13,8 +13,12 @@ import pytest
 from compare import assert_same
 from engines import kernels_alone
 from jax import lax
+from passing import loop_of
 
 import onescan
+from onescan.passes.pairs import pairs
+from onescan.targets import target_of, trial
+from onescan.tune.speed import Speed
 
 
 @pytest.fixture(autouse=True)
@@ -118,3 +122,17 @@ def test_what_has_no_definition_is_left(f: Any, reason: str) -> None:
     row = onescan.report().rows[-1]
     assert row.engine == "xla"
     assert re.search(reason, str(row.reason))
+
+
+def test_xla_is_tried_with_complex_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As stock JAX runs them, not as pairs."""
+    loop, _ = loop_of(lambda c, x: (c * x, c.real), numbers(4), numbers(9, 4))
+    split = pairs(loop)
+    assert split is not None
+    target = target_of("cpu")
+    plan = target.plan(split.loop)
+    monkeypatch.setattr(trial, "measured", lambda ours, theirs: (ours, theirs))
+    ours, theirs = trial.tried(target, plan, target.build(plan), Speed(1e-6, 1e-6))  # type: ignore[misc]
+    is_complex = lambda a: np.issubdtype(a.dtype, np.complexfloating)
+    assert [is_complex(a) for a in theirs.types] == [True, True]
+    assert [is_complex(a) for a in ours.types] == [False] * 4
