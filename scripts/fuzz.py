@@ -11,7 +11,6 @@ the engine leaves to XLA for a reason are counted, by the reason.
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 import time
 from collections import Counter
@@ -21,8 +20,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "helpers"))
 
 import jax
-from fuzz.check import Batch, failures, wide_batch
-from fuzz.shrink import as_python, fails, is_refusal, shrunk
+from fuzz.check import Batch, wide_batch
+from fuzz.shrink import as_python, failing, fails, shrunk
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -34,6 +33,7 @@ from rich.progress import (
 from rich.syntax import Syntax
 
 LOOPS = 8  # of a batch
+PLAINLY = 4  # batches of which one is held to the plain loop, too
 FRESH = 40  # batches after which compiled programs are dropped
 
 
@@ -67,7 +67,8 @@ def main() -> int:
             if enough or elapsed > 60 * options.minutes:
                 break
             batch = wide_batch(seed, LOOPS)
-            for bad in failing(batch, left):
+            plainly = seed % PLAINLY == 0  # which takes as long as all the rest
+            for bad in failing(batch, left, plainly):
                 failed += 1
                 show(bad, console)
             loops += LOOPS
@@ -80,28 +81,6 @@ def main() -> int:
     for reason, number in left.most_common():
         console.print(f"  {number:5} {reason}")
     return 1 if failed else 0
-
-
-def failing(batch: Batch, left: Counter[str]) -> list[Batch]:
-    """The loops of a batch that fail, each as a batch of its own."""
-    try:
-        if not failures(batch):
-            return []
-    except Exception:  # which loop it was is seen below
-        pass
-    found, whole = [], True
-    for program in batch.programs:
-        alone = batch.replace(programs=(program,))
-        try:
-            if failures(alone):
-                found.append(alone)
-        except Exception as error:
-            if is_refusal(error):
-                whole = False
-                left[re.sub(r".* was left to XLA: | at [^ ]*|\d+", "", str(error))] += 1
-            else:
-                found.append(alone)
-    return found or [batch] * whole
 
 
 def show(batch: Batch, console: Console) -> None:

@@ -88,7 +88,7 @@ def generate(seed: tuple[int, ...], mode: str) -> Program:
     )
     pool = Pool(rng, [*consts, *xs, *carry], mode)
     steps: list[Step] = []
-    wanted = int(rng.integers(2, 8))
+    wanted = int(rng.integers(2, 5 if mode == "grad" else 8))
     kinds = list(OPERATIONS)
     weights = np.array([OPERATIONS[k] for k in kinds], float)
     for _ in range(10 * wanted):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,9 +15,9 @@ from onescan.errors import EngineError
 
 
 def fails(batch: Batch) -> str | None:
-    """What is wrong with a batch of one loop, an error of the engine included."""
+    """What is wrong with a batch, an error of the engine included."""
     try:
-        return failures(batch).get(0)
+        return next(iter(failures(batch).values()), None)
     except Exception as error:
         return f"{type(error).__name__}: {error}".split("\n")[0]
 
@@ -24,6 +25,31 @@ def fails(batch: Batch) -> str | None:
 def is_refusal(error: Exception) -> bool:
     """Whether the engine left a loop for a reason, and did not break."""
     return isinstance(error, EngineError) and "failed inside" not in str(error)
+
+
+def failing(batch: Batch, left: Counter[str], plainly: bool) -> list[Batch]:
+    """The loops of a batch that fail, each as a batch of its own.
+
+    Reasons for which loops were left to XLA are counted in `left`.
+    """
+    try:
+        if not failures(batch, plainly):
+            return []
+    except Exception:  # which loop it was is seen below
+        pass
+    found, whole = [], True
+    for program in batch.programs:
+        alone = batch.replace(programs=(program,))
+        try:
+            if failures(alone):
+                found.append(alone)
+        except Exception as error:
+            if is_refusal(error):
+                whole = False
+                left[re.sub(r".* was left to XLA: | at [^ ]*|\d+", "", str(error))] += 1
+            else:
+                found.append(alone)
+    return found or [batch] * (whole and fails(batch) is not None)
 
 
 def shrunk(batch: Batch) -> Batch:
