@@ -21,9 +21,12 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
 from onescan.loop import Loop
 from onescan.passes.inline import expand
 from onescan.passes.split import Split, unchanged
+from onescan.primitives import record_of
 
 #: numbers of an array that is large
 LARGE = 1024
+#: kinds of operations next to which updates are better made where they lie
+OTHERS = ("product", "control", "matrix", "sort", "transform")
 #: where a box begins, and its size
 Box = tuple[list[int], list[int]]
 
@@ -31,6 +34,8 @@ Box = tuple[list[int], list[int]]
 def borders(loop: Loop) -> Split | None:
     """Write boxes at fixed places as pieces."""
     jaxpr = loop.body.jaxpr
+    if any(record_of(eqn).kind in OTHERS for eqn in jaxpr.eqns):
+        return None
     made: dict[Any, JaxprEqn] = {v: eqn for eqn in jaxpr.eqns for v in eqn.outvars}
     env: dict[Any, Any] = {}
     eqns: list[JaxprEqn] = []

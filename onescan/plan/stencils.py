@@ -11,7 +11,7 @@ from jax.extend.core import Jaxpr, Var
 
 from onescan.loop import Atom, Equation, Loop
 from onescan.plan.merged import Merged
-from onescan.primitives import ELEMENTWISE, FREE, IDENTITIES
+from onescan.primitives import ELEMENTWISE, FREE, IDENTITIES, record_of
 
 #: what puts arrays together of pieces
 PIECES = frozenset({"concatenate", "pad"})
@@ -19,6 +19,8 @@ PIECES = frozenset({"concatenate", "pad"})
 FUSED = ELEMENTWISE | IDENTITIES | FREE | PIECES
 #: what reads its operands at the place of its result
 IN_PLACE = ELEMENTWISE | IDENTITIES
+#: kinds of operations next to which reading pieces in place is no gain
+OTHERS = ("product", "control", "matrix", "sort", "transform")
 #: numbers of a value that is large
 LARGE = 1024
 #: ways in which a value is pulled, from which on nobody counts
@@ -28,10 +30,13 @@ MANY = 16
 def is_stencil(loop: Loop, width: int, axes: Sequence[Merged]) -> bool:
     """Whether large values are put together of pieces, and computed with.
 
-    They are large in each lane, and their rows are as long as a vector.
+    They are large in each lane, their rows are as long as a vector, and there is no
+    work of another kind in the body.
     """
     eqns: Any = loop.body.jaxpr.eqns
     readers, results = _readers(eqns), loop.body.jaxpr.outvars
+    if any(record_of(eqn).kind in OTHERS for eqn in eqns):
+        return False
     return not loop.is_while and any(
         eqn.primitive.name in PIECES
         and prod(out.aval.shape) // _lanes(out, axes) >= LARGE
