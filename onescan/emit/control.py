@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import jax.numpy as jnp
 from jax.extend.core import Var
 from llvmlite import ir
 
@@ -22,7 +23,7 @@ from onescan.emit.arrays import Array, Index
 from onescan.emit.body import Body
 from onescan.emit.counted import Counted, counted
 from onescan.emit.emitter import Emitter
-from onescan.loop import Atom, Equation
+from onescan.loop import Atom, Equation, Loop
 from onescan.plan.work import ROUNDS, work_of
 
 #: steps of an inner loop that are written one after the other, if they are short
@@ -124,13 +125,29 @@ def scan(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
         renew(e, cells, outs[: inner.num_carry])
 
     work = max(1, sum(w.operations for w in work_of(jaxpr)))
-    if inner.length <= min(MOST, max(1, e.unrolled_inside // work)):
+    short = inner.length <= min(MOST, max(1, e.unrolled_inside // work))
+    if short and not _is_nest_of_alike(inner):
         for k in range(inner.length):
             step((k,))
     else:
         with e.patient_loop(inner.length, work / e.plan.tiles) as k:
             step((k,))
     return [*cells, *ys]
+
+
+def _is_nest_of_alike(inner: Loop) -> bool:
+    """Whether a loop holds others, and no number tells its steps apart.
+
+    Steps that are written one after the other gain by addresses that are constants.
+    Here there are none to gain, and each level would multiply the code.
+    """
+    numbered = any(
+        jnp.issubdtype(aval.dtype, jnp.integer) for aval in inner.carry_avals
+    )
+    if numbered or inner.x_avals or inner.y_avals:
+        return False
+    names = {eqn.primitive.name for eqn in inner.body.jaxpr.eqns}
+    return not names.isdisjoint({"scan", "while"})
 
 
 def _at_step(e: Emitter, x: Array, var: Atom, k: Index) -> Array:
