@@ -84,6 +84,14 @@ def test_large_matrices_in_lanes(dtype: Any) -> None:
     assert_no_worse(*map(errors, found), dtype)
 
 
+def test_the_largest_matrices_are_of_fewer_lanes() -> None:
+    """Those of a whole vector would be more than a step may hold."""
+    x = np.random.default_rng(0).normal(size=(16, 56, 56)).astype(np.float32)
+    _, values = in_a_body(lax.linalg.eigh, jnp.asarray(x))
+    exact = np.linalg.eigvalsh((np.float64(x) + swapped(x)) / 2)
+    np.testing.assert_allclose(values, exact, atol=1e-4)
+
+
 @pytest.mark.parametrize("alone", ONE_BY_ONE)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(1, 1), (3, 3), (4, 2), (3, 8), (7, 5)])

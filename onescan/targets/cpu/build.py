@@ -6,10 +6,10 @@ from llvmlite import ir
 
 from onescan.emit import types as ty
 from onescan.emit.math.features import allow
-from onescan.loop import LeaveToXla
 from onescan.plan.patience import looks
 from onescan.plan.plan import Plan
 from onescan.plan.profile import Profile
+from onescan.targets.base import TooLarge
 from onescan.targets.cpu.emitter import CpuEmitter, CpuTile
 from onescan.targets.cpu.stencil import StencilEmitter, StencilTile
 
@@ -36,7 +36,7 @@ def build(plan: Plan) -> tuple[ir.Module, Profile]:
     e.since = tile.args[-1] if patient else None
     (StencilTile(e) if plan.stencil else CpuTile(e)).emit()
     if e.stack_bytes > LARGEST:
-        raise LeaveToXla(
+        raise TooLarge(
             f"one step holds {e.stack_bytes // 1024} KiB of values, more than the "
             "engine keeps beside the processor"
         )

@@ -47,6 +47,8 @@ from onescan.tune.speed import Speed
 LARGE_PRODUCT = 30_000_000
 #: instructions from which a kernel is written with fewer numbers beside each other
 LONG = 5000
+#: lanes of a vector that is worth it
+FEWEST_LANES = 4
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,18 @@ class Cpu(Target):
             look=tiles_between(plan),
             profile=profile,
         )
+
+    def smaller(self, plan: Plan) -> Plan | None:
+        """The matrices of half as many lanes at a time, where they are large."""
+        kinds = {record_of(work.eqn).kind for work in step_of(plan.loop)}
+        if plan.vector is None or not kinds & {"matrix", "transform"}:
+            return None
+        width = plan.vector.extent // 2
+        if width < FEWEST_LANES:
+            return None
+        narrow = choose(plan.loop, replace(self.machine, vector_bytes=4 * width))
+        fewer = narrow.vector is not None and narrow.vector.extent <= width
+        return narrow if fewer else None
 
     def verified(self, plan: Plan, kernel: Kernel) -> tuple[Plan, Kernel]:
         """Planned anew where the kernel would do work twice."""
