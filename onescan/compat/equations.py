@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from jax._src import core as _core
+from jax._src.random import core as _random
 from jax._src.random import prng as _prng
 from jax.extend.core import ClosedJaxpr, Jaxpr, Var
 from jax.extend.core.primitives import scan_p, while_p
@@ -87,10 +89,14 @@ def keys_as_bits(eqn: Any) -> Callable[..., Any] | None:
     name, params = eqn.primitive.name, eqn.params
     if name == "random_seed":
         return lambda seeds: _prng.random_seed_impl_base(seeds, impl=params["impl"])
-    if name not in ("random_split", "random_fold_in", "random_bits"):
+    if name not in ("random_split", "random_fold_in", "random_bits", "random_gamma"):
         return None
     aval = eqn.invars[0].aval
     impl = aval.dtype._impl
+    if name == "random_gamma":  # as JAX lowers it on all platforms
+        typed = lambda bits: _prng.random_wrap(bits, impl=impl)
+        gamma = partial(_random._gamma_impl, **params, use_vmap=True)
+        return lambda keys, shape: gamma(typed(keys), shape)
     if name == "random_split":
         split = _prng.random_split_impl_base
         return lambda keys: split(impl, keys, aval.ndim, shape=params["shape"])

@@ -99,6 +99,8 @@ def _equation(
         return results
     if name == "custom_linear_solve":
         return _solved(eqn, inputs, eqns, platform)
+    if name == "device_put" and _stays(eqn):
+        return inputs
     if name == "platform_index":
         return [_index_of_platform(eqn, platform)]
     if name == jp.cond_p.name and isinstance(inputs[0], Literal):
@@ -108,6 +110,8 @@ def _equation(
         return _emit(branch.jaxpr, branch.consts, inputs[1:], eqns, platform)
     if expansion := _expansion(eqn):
         return expand(expansion, inputs, eqn, eqns, platform)
+    if _takes_keys(eqn):
+        raise LeaveToXla(f"`{name}` at {compat.source_of(eqn)} has no native rule")
     inputs, params = key_params(eqn, inputs)
     outvars = [Var(_physical(v.aval)) for v in eqn.outvars]
     params = _inner(name, params, platform)
@@ -158,6 +162,22 @@ def _permutation(eqn: JaxprEqn) -> Callable[[Any], Any] | None:
     if order is None:
         return None
     return lambda x: lax.reshape(lax.transpose(x, order), shape)
+
+
+def _stays(eqn: JaxprEqn) -> bool:
+    """Whether arrays go to no other kind of memory, and are not divided."""
+    devices = eqn.params["devices"]
+    return all(device is None or isinstance(device, jax.Device) for device in devices)
+
+
+def _takes_keys(eqn: JaxprEqn) -> bool:
+    """Whether something unknown is made of keys, of which only JAX knows what."""
+    results: list[Any] = list(eqn.outvars)
+    operands: list[Any] = list(eqn.invars)
+    if eqn.primitive.name in ("scan", "while", "cond"):
+        return False
+    taken = any(is_key(v.aval) for v in operands)
+    return taken and not any(is_key(v.aval) for v in results)
 
 
 def _index_of_platform(eqn: JaxprEqn, platform: str) -> Literal:
