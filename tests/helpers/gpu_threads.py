@@ -9,6 +9,7 @@ of barriers or of shared rows gets wrong, on machines without a GPU.
 from __future__ import annotations
 
 import ctypes
+import mmap
 import re
 import threading
 from typing import Any
@@ -20,6 +21,7 @@ from onescan.runtime import compiler
 from onescan.targets.nvidia.launch import Kernel
 
 LIBC = ctypes.CDLL(None)
+GUARD = 64 * mmap.PAGESIZE  # around the memory of a block
 EXTRA = "i32 %tid, i32 %rank, ptr %rooms, ptr %block, ptr %team"
 RUNTIME = """
 declare i32 @pthread_barrier_wait(ptr)
@@ -88,8 +90,8 @@ def _run_team(address: int, kernel: Kernel, given: list[Any]) -> None:
     kinds = [type(value) for value in given]
     extra = [ctypes.c_int32] * 2 + [ctypes.c_void_p] * 3
     call = ctypes.CFUNCTYPE(None, *kinds, *extra)(address)
-    rooms = [np.full(kernel.shared + 64, 0xAB, np.uint8) for _ in range(kernel.team)]
-    starts = [room.ctypes.data + -room.ctypes.data % 64 for room in rooms]
+    rooms = [_room(kernel.shared) for _ in range(kernel.team)]
+    starts = [start for _, start in rooms]
     table = (ctypes.c_void_p * kernel.team)(*starts)
     blocks = [_barrier(kernel.threads) for _ in rooms]
     team = _barrier(kernel.threads * kernel.team)
@@ -104,6 +106,17 @@ def _run_team(address: int, kernel: Kernel, given: list[Any]) -> None:
         thread.start()
     for thread in threads:
         thread.join()
+
+
+def _room(size: int) -> tuple[mmap.mmap, int]:
+    """Memory of a block; who reads or writes behind or before it does not live on."""
+    whole = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+    memory = mmap.mmap(-1, whole + 2 * GUARD)
+    first = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    LIBC.memset(ctypes.c_void_p(first), 0xAB, whole + 2 * GUARD)
+    for guard in (first, first + GUARD + whole):
+        assert LIBC.mprotect(ctypes.c_void_p(guard), GUARD, 0) == 0
+    return memory, first + GUARD + whole - size
 
 
 def _barrier(count: int) -> Any:

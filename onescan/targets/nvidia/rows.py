@@ -45,7 +45,10 @@ class Share:
     below: Any = None  # and that of the block after it
 
     def row(self, b: ty.Builder, place: Index) -> Index:
-        """Where a row of the grid, mine or one beside them, stands here."""
+        """Where a row of the grid, mine or one beside them, stands here.
+
+        A choice between values may ask for any row and not use it: then it is the last.
+        """
         if self.mine == self.size:
             return place
         first = b.sub(self.first, ir.Constant(ty.I64, self.halo))
@@ -54,7 +57,9 @@ class Share:
         before = b.icmp_signed("<", here, zero)
         here = b.select(before, b.add(here, size), here)
         behind = b.icmp_signed(">=", here, size)
-        return b.select(behind, b.sub(here, size), here)
+        here = b.select(behind, b.sub(here, size), here)
+        last = ir.Constant(ty.I64, self.mine + 2 * self.halo - 1)
+        return b.select(b.icmp_unsigned(">", here, last), last, here)
 
 
 @dataclass(frozen=True, eq=False)

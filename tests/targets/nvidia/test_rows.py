@@ -89,6 +89,12 @@ def test_a_batch_has_a_team_for_each():
     np.testing.assert_allclose(found, batched(x)[:, 0], 1e-5)
 
 
+def test_rows_that_are_asked_for_and_not_used_are_not_read():
+    """The first and the last row are pulled by all blocks, and chosen by two."""
+    body = BODIES["edges"]
+    agree(lambda x, _: (0.5 * x + 0.1 * body(x), None), grid(128, 32), length=2)
+
+
 def test_what_many_need_is_put_away_in_rows():
     def body(x, _):
         y = jnp.tanh(jnp.exp(x) * jnp.sin(x))
