@@ -144,6 +144,12 @@ def test_what_takes_long_to_compile_goes_to_xla() -> None:
     assert "takes longer than XLA takes for the whole loop" in (row.reason or "")
 
 
+def test_what_takes_long_to_compile_for_a_gpu_goes_to_xla() -> None:
+    assert launches_of(chain(3, 0, lax.lgamma), jnp.ones(3))
+    with mock.patch.multiple(budget, LEAST_ON_GPU=10, EACH=1):
+        assert not launches_of(chain(4, 0, lax.lgamma), jnp.ones(3))
+
+
 UNDER_A_LIMIT = """
 import resource
 import jax

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from onescan import compat
+from onescan.emit.budget import require_short
 from onescan.loop import Loop
 from onescan.passes import PARALLEL_PASSES, WIDE_PASSES
 from onescan.plan.layout import buffer_layouts
@@ -79,6 +80,9 @@ class Nvidia(Target):
             shared=shared,
             profile=profile,
         )
+
+    def require_short(self, plan: Plan, kernel: Kernel) -> None:
+        require_short(plan.loop, kernel.module, on_gpu=True)
 
     def choice(self, plan: Plan, kernel: Kernel, settings: Settings) -> Choice | None:
         """Threads that have lanes for themselves are sure to win; others are tried."""
