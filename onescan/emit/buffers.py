@@ -70,6 +70,8 @@ class Buffers:
         if rank and not laned and self.plan.inner_width > 1:
             along = self.plan.minor(self.plan.local_shape(var)) - rank
             group = strides[along] if strides[along] <= self.plan.across else 1
+            cut = [s for lane, s in zip(lanes, strides, strict=True) if lane]
+            group = 1 if any(stride < group for stride in cut) else group
         # a group is whole: what lies beside a lane is not cut into tiles
         beside = [l for l, s in zip(lanes, strides, strict=True) if s < group]
         assert 0 in shape or not any(beside), "numbers of a lane in several tiles"

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from math import prod
-
 import numpy as np
-from jax.extend.core import Jaxpr, Literal
+from jax.extend.core import Jaxpr
 
 from onescan import compat
 from onescan.emit import types as ty
 from onescan.emit.rules import RULES
 from onescan.loop import Atom, Equation, LeaveToXla, Loop
 from onescan.passes.complex_rules import RULES as COMPLEX
+from onescan.passes.constants import is_large_literal
 from onescan.plan.work import equations
 from onescan.primitives import ELEMENTWISE, record_of
-
-#: a constant array inside a body is kept with the code up to this many elements
-LARGEST_LITERAL = 4096
 
 
 def require_supported(loop: Loop) -> None:
@@ -49,8 +45,7 @@ def _reason(eqn: Equation) -> str | None:
     for var in [*eqn.invars, *eqn.outvars]:
         if not ty.supported(var.aval.dtype):
             return f"`{name}` at {where} works on {var.aval.dtype}"
-        large = prod(var.aval.shape) > LARGEST_LITERAL
-        if large and isinstance(var, Literal):
+        if is_large_literal(var):
             return f"`{name}` at {where} reads a large constant array"
     if eqn.params.get("out_dtype") is not None:
         return f"`{name}` at {where} asks for another result type"

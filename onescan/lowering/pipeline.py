@@ -25,6 +25,7 @@ from onescan.loop import LeaveToXla, Loop
 from onescan.lowering.outcome import Left, Native, Seen
 from onescan.lowering.views import views
 from onescan.passes import KERNEL_PASSES, WHILE_PASSES, XLA_PASSES
+from onescan.passes.constants import constants
 from onescan.passes.inline import inline
 from onescan.passes.pairs import without_complex
 from onescan.passes.surround import Lower, Passed, stock
@@ -113,7 +114,8 @@ def decide(loop: Loop, target: Target, settings: Settings) -> Decision:
 def _decide_while(loop: Loop, target: Target, settings: Settings) -> Decision:
     """The same of a while loop, which no pass takes apart."""
     try:
-        require_supported(without_complex(loop))
+        given = constants(loop)
+        require_supported(without_complex(given.loop if given else loop))
         passed = Passed.of(loop, WHILE_PASSES, settings.memory)
         kernels = tuple(planned(core, target, settings) for core in passed.cores)
         choice = kernels[0].choice if kernels else None

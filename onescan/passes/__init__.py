@@ -11,6 +11,7 @@ from functools import partial
 from onescan.passes.accumulate import accumulate
 from onescan.passes.ahead import ahead
 from onescan.passes.borders import borders
+from onescan.passes.constants import constants
 from onescan.passes.derive import derive
 from onescan.passes.hoist import hoist
 from onescan.passes.in_place import in_place
@@ -32,9 +33,12 @@ _out = (
 )
 
 #: for a loop that becomes a kernel of a CPU
-PASSES = (simplify, accumulate, in_place, ahead, hoist, sink, derive, simplify, orient)
+PASSES = (
+    *(constants, simplify, accumulate, in_place, ahead, hoist, sink),
+    *(derive, simplify, orient),
+)
 #: for one that becomes a kernel of a device with more threads than it may have lanes
-WIDE_PASSES = (simplify, accumulate, in_place, *_out)
+WIDE_PASSES = (constants, simplify, accumulate, in_place, *_out)
 #: for one that XLA runs, where every accumulator is work too
 XLA_PASSES = (simplify, partial(accumulate, reductions=True), *_out)
 #: afterwards, on wide devices, unless the order of steps matters
@@ -42,4 +46,4 @@ PARALLEL_PASSES = (linear, simplify)
 #: at last, for every kernel
 KERNEL_PASSES = (windows, borders, pairs, narrow)
 #: for a while loop
-WHILE_PASSES = (pairs, unchanged, lanewise)
+WHILE_PASSES = (constants, pairs, unchanged, lanewise)
