@@ -158,7 +158,7 @@ def _along_inner(work: Work, native: int) -> float:
     if record_of(work.eqn).kind == "transform":
         turned = work.eqn.params["axis"] == len(shape) - 1
         return work.operations / native * (TURNED if turned else INNER)
-    n = shape[minor_dimension(shape, native)] if shape else 1
+    n = shape[minor_dimension(shape, native, INTERLEAVED)] if shape else 1
     vectors = len(_widths(n, native)) if n else 1
     dearer = PRODUCT if record_of(work.eqn).kind == "product" else INNER
     return work.operations * vectors / max(n, 1) * dearer
