@@ -49,35 +49,36 @@ def measured(native: Trial, xla: Trial) -> Speed:
         calls = [_lowered(native).compile(), waiting.result()]
     some = [_made_up_all(trial.types) for trial in (native, xla)]
     ours, theirs = _in_turns(
-        [partial(f, *args) for f, args in zip(calls, some, strict=True)]
+        [partial(f, *args) for f, args in zip(calls, some, strict=True)],
+        (native.steps, xla.steps),
     )
-    return Speed(ours / native.steps, theirs / xla.steps, measured=True)
+    return Speed(ours, theirs, measured=True)
 
 
-def _in_turns(calls: Sequence[Callable[[], Any]]) -> list[float]:
-    """The least time of each of two calls, made in turns until it is clear."""
-    least = _round(calls)
+def _in_turns(calls: Sequence[Callable[[], Any]], steps: Sequence[int]) -> list[float]:
+    """The least time of a step of two calls, made in turns until it is clear."""
+    least = _round(calls, steps)
     if _ratio(least) > CLEAR_AT_ONCE:
         return least
-    least, rounds, end = _round(calls), 1, time.perf_counter() + SECONDS
+    least, rounds, end = _round(calls, steps), 1, time.perf_counter() + SECONDS
     while rounds < MOST and _ratio(least) < CLEAR:
         if rounds >= FEWEST and time.perf_counter() > end:
             break
-        least, rounds = list(map(min, least, _round(calls))), rounds + 1
+        least, rounds = list(map(min, least, _round(calls, steps))), rounds + 1
     return least
 
 
-def _round(calls: Sequence[Callable[[], Any]]) -> list[float]:
+def _round(calls: Sequence[Callable[[], Any]], steps: Sequence[int]) -> list[float]:
     taken = []
-    for call in calls:
+    for call, count in zip(calls, steps, strict=True):
         start = time.perf_counter()
         jax.block_until_ready(call())
-        taken.append(time.perf_counter() - start)
+        taken.append((time.perf_counter() - start) / count)
     return taken
 
 
 def _ratio(times: Sequence[float]) -> float:
-    return max(times) / max(min(times), 1e-9)
+    return max(times) / max(min(times), 1e-12)
 
 
 def _lowered(trial: Trial) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,7 @@ from kernels import kernel_of, loop_in, plan_of
 import onescan
 from onescan import switches
 from onescan.targets.cpu.target import Cpu
-from onescan.tune import choose, store
+from onescan.tune import choose, measure, store
 from onescan.tune.choose import Choice
 from onescan.tune.costs import AVX512, costs_of
 from onescan.tune.predict import predicted
@@ -178,3 +179,19 @@ def test_loops_in_those_that_lost_are_tried_less(monkeypatch):
     with switches.using(installed=True):
         jax.jit(lambda c: nested(4, c))(jnp.float32(1))
     assert seen == [2, 1, 0, 0]
+
+
+@pytest.mark.parametrize(("steps", "rounds"), [((10, 1), 4), ((1, 1), 1)])
+def test_calls_are_compared_by_their_steps(steps, rounds):
+    """What is ten times as long for ten times the steps is not clear at once."""
+    made = []
+
+    def call(seconds):
+        made.append(seconds)
+        time.sleep(seconds)
+
+    calls = [lambda: call(0.02), lambda: call(0.002)]
+    ours, theirs = measure._in_turns(calls, steps)
+    assert len(made) >= 2 * rounds
+    assert (len(made) == 2) == (rounds == 1)
+    assert ours / theirs == pytest.approx(10 / steps[0], rel=0.5)
