@@ -32,9 +32,9 @@ KNOWN: dict[str, Callable[..., Any]] = {
 def folded(eqn: Equation) -> Any:
     """The result of an equation of integers and truth values that are known."""
     known = KNOWN.get(eqn.primitive.name)
-    aval = eqn.outvars[0].aval
-    if known is None or len(eqn.outvars) != 1 or aval.shape:
+    if known is None or eqn.outvars[0].aval.shape:
         return None
+    aval = eqn.outvars[0].aval
     values = [_known(v) for v in eqn.invars]
     if any(value is None for value in values):
         return None

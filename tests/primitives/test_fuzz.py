@@ -14,7 +14,7 @@ from fuzz.check import Batch, random_batch
 from fuzz.shrink import as_python, failing, fails, shrunk
 from sampling import WHOLE
 
-GROUPS = 50 if WHOLE else 6  # tests
+GROUPS = 50 if WHOLE else 3  # tests
 BATCHES, LOOPS = 5, 8  # compilations in a test, loops in each
 
 
