@@ -28,6 +28,7 @@ sys.path += [str(ROOT), str(ROOT / "build" / "libraries")]
 import jax  # noqa: E402, after the path
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
+import numpyro_models  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 from timing import in_turns  # noqa: E402
@@ -123,36 +124,14 @@ def _sampler(
 
 
 def eight_schools() -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    import numpyro
-    import numpyro.distributions as dist
-
-    y = jnp.array([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0])
-    sigma = jnp.array([15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0])
-
-    def model() -> None:
-        mu = numpyro.sample("mu", dist.Normal(0, 5))
-        tau = numpyro.sample("tau", dist.HalfCauchy(5))
-        with numpyro.plate("schools", 8):
-            raw = numpyro.sample("raw", dist.Normal(0, 1))
-            numpyro.sample("obs", dist.Normal(mu + tau * raw, sigma), obs=y)
-
-    return _sampler(model, (), 200, 500), (jax.random.key(0),)
+    model, data = numpyro_models.eight_schools()
+    return _sampler(model, data, 200, 500), (jax.random.key(0),)
 
 
 def logistic(chains: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """Chains of a logistic regression side by side: 64 rows, 4 columns."""
-    import numpyro
-    import numpyro.distributions as dist
-
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(64, 4)).astype(np.float32)
-    y = (x @ np.array([1.0, -2.0, 0.5, 0.0]) + rng.normal(size=64) > 0).astype(int)
-
-    def model(x: Any, y: Any) -> None:
-        weights = numpyro.sample("weights", dist.Normal(0, 1).expand([4]))
-        numpyro.sample("y", dist.Bernoulli(logits=x @ weights), obs=y)
-
-    run = _sampler(model, (jnp.asarray(x), jnp.asarray(y)), 50, 50)
+    """Chains of a logistic regression side by side."""
+    model, data = numpyro_models.logistic()
+    run = _sampler(model, data, 50, 50)
     return jax.vmap(run), (jax.random.split(jax.random.key(0), chains),)
 
 

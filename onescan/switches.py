@@ -36,6 +36,11 @@ class Settings:
     # of loops around each other, now; with 0 only what was measured before is known
     trials: int = 2
 
+    @property
+    def may_measure(self) -> bool:
+        """Whether a measurement may decide, made now or before."""
+        return self.tune and self.engine == "auto" and not self.check
+
 
 # Kept apart, so that install() inside a region is not undone by it.
 _process = jax.make_user_context(Settings())

@@ -146,9 +146,8 @@ class Cpu(Target):
         loop, machine = plan.loop, self.machine
         times = predicted(loop, kernel.profile, machine.cores, self.costs)
         name = lambda: store.key_of(name_of(kernel), machine, *compat.versions())
-        may_measure = settings.tune and settings.engine == "auto" and not settings.check
         trial = (lambda: self._trial(plan, kernel, times)) if settings.trials else None
-        return choose_engine(loop, times, may_measure, name, trial)
+        return choose_engine(loop, times, settings.may_measure, name, trial)
 
     def _trial(self, plan: Plan, kernel: Kernel, expected: Speed) -> Speed:
         """A trial, with what is converted around the kernel."""

@@ -96,10 +96,11 @@ class Nvidia(Target):
         name = lambda: store.key_of(
             launch.name_of(kernel), self.machine, compat.driver(), *compat.versions()
         )
-        may_measure = settings.tune and settings.engine == "auto" and not settings.check
         here = settings.trials and compat.runs_on_gpu()
         trial = (lambda: tried(self, plan, kernel, times)) if here else None
-        return choose_engine(plan.loop, times, may_measure, name, trial, BORDER)
+        return choose_engine(
+            plan.loop, times, settings.may_measure, name, trial, BORDER
+        )
 
     def by_xla(self, loop: Loop) -> Speed:
         return Speed(xla=by_xla(loop))
