@@ -21,11 +21,11 @@ from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, Memory, Vec, add, scale, spanning
 from onescan.emit.control import emit_body, renew
 from onescan.emit.emitter import CHEAP, opaque
+from onescan.emit.paired import PairedTile
 from onescan.emit.rules import RULES
 from onescan.loop import Atom
 from onescan.plan.plan import Lane, Plan
 from onescan.plan.stencils import LARGE, again
-from onescan.primitives import UPDATES
 from onescan.targets.cpu.emitter import CpuEmitter, CpuTile, dot_general
 
 #: operations that computing a value again may cost, next to a store and its loads
@@ -148,43 +148,22 @@ def _runs(start: int, count: int, width: int, cuts: set[int]) -> list[tuple[int,
     return runs
 
 
-class StencilTile(CpuTile):
+class StencilTile(PairedTile, CpuTile):
     """All of a grid, through all steps."""
 
     e: StencilEmitter
 
     def emit(self) -> None:
         jaxpr = self.loop.body.jaxpr
-        made = {v: eqn for eqn in jaxpr.eqns for v in eqn.outvars}
-        shape = self.plan.local_shape
+        shape, updated = self.plan.local_shape, self._updated()
         self.paired = {
             before: self.e.scratch((2, *shape(before)), (), before.aval.dtype)
             for before, after in zip(self.carries, jaxpr.outvars, strict=False)
             if prod(shape(before)) >= LARGE
             and isinstance(after, Var)
-            and (after not in made or made[after].primitive.name not in UPDATES)
+            and before not in updated
         }
         super().emit()
-
-    def _resides(self, var: Atom, init: Array) -> bool:
-        return var not in self.paired and super()._resides(var, init)
-
-    def _cell(self, like: Array, var: Atom) -> Array:
-        if var not in self.paired:
-            return super()._cell(like, var)
-        return self._at(var, ir.Constant(ty.I64, 0))
-
-    def _at(self, var: Atom, step: ty.Value) -> Array:
-        """Where a carry stands before a step."""
-        turn = self.e.b.and_(step, ir.Constant(ty.I64, 1))
-        here = self.paired[var].within(self.e.b, turn)
-        lanes = self.plan.local_lanes(var)
-        return self.e.stored(here, self.plan.local_shape(var), lanes)
-
-    def _deliver(self, var: Atom, cell: Array) -> None:
-        if var in self.paired:
-            cell = self._at(var, ir.Constant(ty.I64, self.loop.length))
-        super()._deliver(var, cell)
 
     def _step(
         self,

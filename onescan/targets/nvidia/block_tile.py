@@ -13,9 +13,9 @@ from llvmlite import ir
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, Memory
 from onescan.emit.control import renew
+from onescan.emit.paired import PairedTile
 from onescan.emit.tile import OneStep
 from onescan.loop import Atom
-from onescan.primitives import UPDATES
 from onescan.targets.nvidia import (
     block_concatenate,
     block_cumulative,
@@ -34,7 +34,7 @@ RULES = {name: rule for file in FILES for name, rule in file.RULES.items()}
 EACH = 8
 
 
-class BlockTile(GpuTile):
+class BlockTile(PairedTile, GpuTile):
     """A tile that the threads of a block do together.
 
     A carry that is computed anew in every step has two places, read and written in
@@ -155,10 +155,9 @@ class BlockTile(GpuTile):
 
     def _turn(self, memory: Memory, step: ty.Value) -> Memory:
         """The place of a step."""
-        b = self.e.b
         if self.e.is_private(memory):
-            return memory.within(b, 0)
-        return memory.within(b, b.and_(step, ir.Constant(ty.I64, 1)))
+            return memory.within(self.e.b, 0)
+        return super()._turn(memory, step)
 
     # xs
 
@@ -201,7 +200,7 @@ class BlockTile(GpuTile):
     # carries
 
     def _common_cells(self) -> dict[Any, Array]:
-        self.paired: dict[Any, Memory] = {}
+        self.paired = {}
         updated = self._updated()
         for var in self.carries:
             memory = None if var in updated else self._pair(var)
@@ -216,36 +215,6 @@ class BlockTile(GpuTile):
         if prod(shape) == 1 or size > self.resident:
             return None
         return self.e.scratch((2, *shape), (None, *lanes), var.aval.dtype)
-
-    def _resides(self, var: Atom, init: Array) -> bool:
-        return var not in self.paired and super()._resides(var, init)
-
-    def _updated(self) -> set[Any]:
-        """The carries that are changed in place."""
-        jaxpr = self.loop.body.jaxpr
-        made = {v: eqn for eqn in jaxpr.eqns for v in eqn.outvars}
-        return {
-            before
-            for before, after in zip(self.carries, jaxpr.outvars, strict=False)
-            if isinstance(after, Var)
-            and after in made
-            and made[after].primitive.name in UPDATES
-        }
-
-    def _cell(self, like: Array, var: Atom) -> Array:
-        if var not in self.paired:
-            return super()._cell(like, var)
-        return self._at(var, ir.Constant(ty.I64, 0))
-
-    def _at(self, var: Atom, step: ty.Value) -> Array:
-        """Where a carry stands before a step."""
-        shape, lanes = self.plan.local_shape(var), self.plan.local_lanes(var)
-        return self.e.stored(self._turn(self.paired[var], step), shape, lanes)
-
-    def _deliver(self, var: Atom, cell: Array) -> None:
-        if var in self.paired:
-            cell = self._at(var, ir.Constant(ty.I64, self.loop.length))
-        super()._deliver(var, cell)
 
     # a step
 
