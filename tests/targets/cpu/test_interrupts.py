@@ -36,7 +36,7 @@ def pressed(run, busy=0.2):
     timer = threading.Thread(target=press)
     timer.start()
     try:
-        run()
+        jax.block_until_ready(run())  # JAX may run the program beside this thread
     except BaseException as error:
         return type(error).__name__, time.monotonic() - at[0]
     finally:
@@ -61,7 +61,8 @@ WAYS = (
     STOPPED
     + """
 one = compiled(lambda x: scan(x, LONG), 0.3)
-expect("a jitted loop", lambda: one().block_until_ready())
+expect("a jitted loop", one)
+expect("an array's own wait", lambda: one().block_until_ready())
 expect("a number", lambda: float(one()))
 expect("an array", lambda: np.asarray(one()))
 expect("a list", lambda: jax.block_until_ready([one()]))
