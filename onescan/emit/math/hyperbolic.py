@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 
 from onescan.emit.math import nvidia
-from onescan.emit.math.coefficients import SINH, TANH
-from onescan.emit.math.exponential import exp_plus_one, exp_sum
+from onescan.emit.math.coefficients import EXP, SINH, TANH
+from onescan.emit.math.exponential import exp_sum, power_of_two, reduce_exp
+from onescan.emit.math.features import GPU, has
 from onescan.emit.math.logarithm import log1p_sum
 from onescan.emit.math.scaling import quotient
 from onescan.emit.math.types import (
@@ -18,6 +19,7 @@ from onescan.emit.math.types import (
     elementary,
     fast_two_sum,
     fma,
+    one_way,
     poly,
     select,
     two_sum,
@@ -26,19 +28,33 @@ from onescan.emit.math.types import (
 # Where tanh is 1 to the last bit.
 TANH_ONE = {32: 10.0, 64: 20.0}
 TANH_SMALL = 0.625
+# Below which tanh is its argument to the last bit.
+TANH_SELF = {32: 2.0**-12, 64: 2.0**-27}
 # Beyond this, x**2 + 1 is x**2 for the inverse functions, and might overflow.
 LARGE = {32: 2.0**30, 64: 2.0**60}
 
 
 @elementary
 def tanh(x: Lane) -> Lane:
-    """An odd polynomial near zero, 1 - 2 / (exp(2|x|) + 1) elsewhere."""
-    bits = x.format.bits
+    """An odd polynomial near zero, 1 - 2 / (exp(2|x|) + 1) elsewhere.
+
+    A scalar that is tiny, as a state that fades is for most of its steps, goes past.
+    """
+    if x.is_vector or has(x.b, GPU):
+        return _tanh(x)
+    tiny = x.abs() < TANH_SELF[x.format.bits]
+    return one_way(tiny, lambda: x, lambda: _tanh(x))
+
+
+def _tanh(x: Lane) -> Lane:
     size = x.abs()
-    large = _tanh_beyond(size)
-    z = size * size
-    small = fma(size * z, poly(z, TANH[bits]), size)
+    large, small = _tanh_beyond(size), _tanh_near_zero(size)
     return select(size < TANH_SMALL, small, large).with_sign_of(x)
+
+
+def _tanh_near_zero(x: Lane) -> Lane:
+    z = x * x
+    return fma(x * z, poly(z, TANH[x.format.bits]), x)
 
 
 def _tanh_beyond(x: Lane) -> Lane:
@@ -52,7 +68,14 @@ def _tanh_beyond(x: Lane) -> Lane:
         return fma(nvidia.about_one_over(sum), -2.0, 1.0)
     one = x.like(TANH_ONE[x.format.bits])
     clamped = select(one < x, one, x)
-    return 1.0 - quotient(2.0, exp_plus_one(clamped + clamped))
+    return 1.0 - quotient(2.0, _exp_twice_plus_one(clamped))
+
+
+def _exp_twice_plus_one(x: Lane) -> Lane:
+    """exp(2 x) + 1 for an x from 0 to `TANH_ONE`, where 2**n + 1 is exact or 2**n."""
+    n, r, _ = reduce_exp(x + x)
+    power = power_of_two(n, x)
+    return fma(power, fma(r * r, poly(r, EXP[x.format.bits]), r), power + 1.0)
 
 
 @elementary

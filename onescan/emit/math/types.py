@@ -83,6 +83,10 @@ class Lane:
         return self.ir.type
 
     @property
+    def is_vector(self) -> bool:
+        return isinstance(self.type, ir.VectorType)
+
+    @property
     def element(self) -> ir.Type:
         t = self.type
         return t.element if isinstance(t, ir.VectorType) else t
@@ -211,6 +215,10 @@ class Lane:
         return self.intrinsic("llvm.copysign", y)
 
 
+#: computes a value
+Way = Callable[[], Lane]
+
+
 def intrinsic(module: ir.Module, name: str, type: Any, arity: int) -> ir.Function:
     """The overloaded intrinsic `name` at `type`, declared once per module."""
     if isinstance(type, ir.VectorType):
@@ -235,6 +243,20 @@ def select(mask: Lane, yes: Lane | float, no: Lane | float) -> Lane:
         raise TypeError("select() needs a lane value to take the type from")
     b = mask.b
     return Lane(b, b.select(mask.ir, like.like(yes).ir, like.like(no).ir))
+
+
+def one_way(mask: Lane, yes: Way, no: Way) -> Lane:
+    """One of two values, the other not computed: for a mask that is a scalar."""
+    b = mask.b
+    with b.if_else(mask.ir) as (then, otherwise):
+        with then:
+            first, from_first = yes(), b.block
+        with otherwise:
+            second, from_second = no(), b.block
+    result = b.phi(first.type)
+    result.add_incoming(first.ir, from_first)
+    result.add_incoming(second.ir, from_second)
+    return Lane(b, result)
 
 
 def clamp(x: Lane, low: float, high: float) -> Lane:
