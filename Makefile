@@ -19,6 +19,9 @@ ready := $(venv)/ready
 PARITY_PYTHON ?= python3.11
 parity := .venv/parity
 
+# many tests start processes, which would compile every module again
+unexport PYTHONDONTWRITEBYTECODE
+
 help: ## what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | \
 	  awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
