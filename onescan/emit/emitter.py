@@ -81,7 +81,7 @@ class Emitter(Loops):
     def scratch(
         self, shape: tuple[int, ...], lanes: tuple[Lane | None, ...], dtype: Any
     ) -> Memory:
-        """Fresh stack memory for an array; what vectors lie along is innermost."""
+        """Fresh memory for an array; what vectors lie along is innermost."""
         dtype = np.dtype(dtype)
         held = next((i for i, l in enumerate(lanes) if l and l.vector), None)
         inner = self.plan.minor(shape) if held is None else held
@@ -91,10 +91,15 @@ class Emitter(Loops):
             strides[i] = size
             size *= shape[i]
         kind = ir.ArrayType(ty.memory_type(dtype), max(size, 1))
+        pointer = self.allocated(kind, size * dtype.itemsize)
+        return Memory(pointer, dtype, tuple(strides), 0, 64)
+
+    def allocated(self, kind: ir.Type, size: int) -> ty.Value:
+        """So many bytes, for as long as the kernel runs: on the stack."""
         pointer: Any = self.entry.alloca(kind)
         pointer.align = 64
-        self.stack_bytes += size * dtype.itemsize
-        return Memory(opaque(pointer), dtype, tuple(strides), 0, 64)
+        self.stack_bytes += size
+        return opaque(pointer)
 
     def lazy(
         self,

@@ -22,3 +22,4 @@ class Profile:
     elements: Mapping[int, float]  # by id of an equation: elements computed
     tiles: int = 1
     threads: bool = False
+    held: int = 0  # bytes of values that a step of the tile holds

@@ -13,8 +13,8 @@ from onescan.targets.base import TooLarge
 from onescan.targets.cpu.emitter import CpuEmitter, CpuTile
 from onescan.targets.cpu.stencil import StencilEmitter, StencilTile
 
-#: bytes of values that one tile may hold on the stack
-LARGEST = 1 << 19
+#: bytes of values that one tile may hold, wherever they lie
+LARGEST = 1 << 26
 
 
 def build(plan: Plan) -> tuple[ir.Module, Profile]:
@@ -35,10 +35,10 @@ def build(plan: Plan) -> tuple[ir.Module, Profile]:
     e = StencilEmitter(plan, tile) if plan.stencil else CpuEmitter(plan, tile)
     e.since = tile.args[-1] if patient else None
     (StencilTile(e) if plan.stencil else CpuTile(e)).emit()
-    if e.stack_bytes > LARGEST:
+    held = e.stack_bytes + e.heap_bytes
+    if held > LARGEST:
         raise TooLarge(
-            f"one step holds {e.stack_bytes // 1024} KiB of values, more than the "
-            "engine keeps beside the processor"
+            f"one step holds {held >> 20} MiB of values, more than the engine keeps"
         )
 
     kernel = ir.Function(
@@ -69,6 +69,7 @@ def build(plan: Plan) -> tuple[ir.Module, Profile]:
         elements=e.elements,
         tiles=plan.tiles,
         threads=plan.threads,
+        held=held,
     )
 
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
+from llvmlite import ir
+
 from onescan.emit import dot
+from onescan.emit import types as ty
 from onescan.emit.arrays import Array
-from onescan.emit.emitter import Emitter
+from onescan.emit.emitter import Emitter, opaque
 from onescan.emit.rules import RULES
 from onescan.emit.tile import Tile
 from onescan.loop import Equation
+from onescan.plan.plan import Plan
+from onescan.targets.cpu import heap
 from onescan.targets.cpu.products.amx_steps import by_unit, unit
 from onescan.targets.cpu.products.steps import tiled
 
@@ -22,9 +27,31 @@ def dot_general(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]
     return dot.dot_general(e, eqn, operands)
 
 
+#: bytes of all values that lie on the stack
+ON_STACK = 1 << 18
+
+
 class CpuEmitter(Emitter):
     fetches_ahead = True
     rules = {**RULES, "dot_general": dot_general}  # noqa: RUF012, nobody changes it
+
+    def __init__(self, plan: Plan, function: ir.Function) -> None:
+        super().__init__(plan, function)
+        self.heap: list[ty.Value] = []
+        self.heap_bytes = 0
+
+    def allocated(self, kind: ir.Type, size: int) -> ty.Value:
+        """On the stack while there is room, then on the heap."""
+        if self.stack_bytes + size <= ON_STACK:
+            return super().allocated(kind, size)
+        self.heap.append(heap.allocate(self.entry, size))
+        self.heap_bytes += size
+        return opaque(self.heap[-1])
+
+    def finish(self) -> None:
+        """Give back what lies on the heap."""
+        for pointer in self.heap:
+            heap.free(self.b, pointer)
 
 
 class CpuTile(Tile):

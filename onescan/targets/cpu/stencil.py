@@ -12,7 +12,6 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-import numpy as np
 from jax.extend.core import Var
 from llvmlite import ir
 
@@ -20,18 +19,16 @@ from onescan.emit import pieces
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, Memory, Vec, add, scale, spanning
 from onescan.emit.control import emit_body, renew
-from onescan.emit.emitter import CHEAP, opaque
+from onescan.emit.emitter import CHEAP
 from onescan.emit.paired import PairedTile
 from onescan.emit.rules import RULES
 from onescan.loop import Atom
-from onescan.plan.plan import Lane, Plan
+from onescan.plan.plan import Plan
 from onescan.plan.stencils import LARGE, again
 from onescan.targets.cpu.emitter import CpuEmitter, CpuTile, dot_general
 
 #: operations that computing a value again may cost, next to a store and its loads
 AGAIN = 4
-#: bytes of all values that lie on the stack; others are on the heap
-ON_STACK = 1 << 18
 #: numbers of a value from which it is written together with others
 TOGETHER = 256
 
@@ -47,7 +44,6 @@ class StencilEmitter(CpuEmitter):
 
     def __init__(self, plan: Plan, function: ir.Function) -> None:
         super().__init__(plan, function)
-        self.heap: list[ty.Value] = []
         self._counted: Any = None  # the body for which it is known
         self._again: dict[Any, int] = {}  # how often more than once values are pulled
 
@@ -59,28 +55,6 @@ class StencilEmitter(CpuEmitter):
             self._counted, self._again = body, again(body.jaxpr)
         dear = self._again[var] * max(array.cost - CHEAP, 0) > AGAIN
         return dear or var in self.plan.stored
-
-    def scratch(
-        self, shape: tuple[int, ...], lanes: tuple[Lane | None, ...], dtype: Any
-    ) -> Memory:
-        size = prod(shape) * np.dtype(dtype).itemsize
-        if self.stack_bytes + size <= ON_STACK:
-            return super().scratch(shape, lanes, dtype)
-        module = self.function.module
-        kind = ir.FunctionType(ty.PTR, [ty.I64])
-        allocate = module.globals.get("malloc") or ir.Function(module, kind, "malloc")
-        pointer = opaque(self.entry.call(allocate, [ir.Constant(ty.I64, size)]))
-        self.heap.append(pointer)
-        strides = [prod(shape[i + 1 :]) for i in range(len(shape))]
-        return Memory(pointer, np.dtype(dtype), tuple(strides), 0, 16)
-
-    def finish(self) -> None:
-        """Give back what lies on the heap."""
-        module = self.function.module
-        kind = ir.FunctionType(ir.VoidType(), [ty.PTR])
-        for pointer in self.heap:
-            free = module.globals.get("free") or ir.Function(module, kind, "free")
-            self.b.call(free, [pointer])
 
     def put(self, target: Array, source: Array, vector: int | None = -1) -> None:
         memory = target.memory

@@ -23,6 +23,7 @@ from onescan.switches import Settings
 from onescan.targets.base import Lower, Target
 from onescan.targets.cpu import products  # noqa: F401, which lowers products
 from onescan.targets.cpu.build import build
+from onescan.targets.cpu.emitter import ON_STACK
 from onescan.targets.cpu.kernel import (
     Kernel,
     assembly,
@@ -37,7 +38,7 @@ from onescan.targets.cpu.products.steps import tiled, told
 from onescan.targets.cpu.transposes import Orders, transposing
 from onescan.targets.trial import tried
 from onescan.tune import store
-from onescan.tune.choose import Choice
+from onescan.tune.choose import Border, Choice
 from onescan.tune.choose import choose as choose_engine
 from onescan.tune.costs import Costs, costs_of
 from onescan.tune.predict import by_xla, predicted
@@ -47,6 +48,9 @@ from onescan.tune.speed import Speed
 LARGE_PRODUCT = 30_000_000
 #: instructions from which a kernel is written with fewer numbers beside each other
 LONG = 5000
+#: XLA keeps a loop whose values lie in memory if it was not measured and is not clearly
+#: faster: what memory costs is not predicted, and XLA has all cores for each operation
+FROM_MEMORY = Border(slower=1.3)
 #: lanes of a vector that is worth it
 FEWEST_LANES = 4
 
@@ -147,7 +151,9 @@ class Cpu(Target):
         times = predicted(loop, kernel.profile, machine.cores, self.costs)
         name = lambda: store.key_of(name_of(kernel), machine, *compat.versions())
         trial = (lambda: self._trial(plan, kernel, times)) if settings.trials else None
-        return choose_engine(loop, times, settings.may_measure, name, trial)
+        walks = kernel.profile.held > ON_STACK and not plan.stencil
+        border = FROM_MEMORY if walks else None
+        return choose_engine(loop, times, settings.may_measure, name, trial, border)
 
     def _trial(self, plan: Plan, kernel: Kernel, expected: Speed) -> Speed:
         """A trial, with what is converted around the kernel."""

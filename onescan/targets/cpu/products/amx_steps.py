@@ -25,6 +25,7 @@ from onescan.emit.arrays import Array, Index, Vec, add, as_value, scale
 from onescan.emit.constants import integer, positions
 from onescan.emit.elementwise import CONTRACT
 from onescan.emit.emitter import Emitter
+from onescan.targets.cpu import heap
 from onescan.targets.cpu.products import amx
 from onescan.targets.cpu.products.amx import DEEP, ROW, SIDE, STEP, TILE
 from onescan.targets.cpu.products.amx_tiles import watcher
@@ -58,13 +59,10 @@ def unit(e: Emitter, constant: Callable[[Any], Array]) -> Iterator[None]:
     if not wanted:
         yield
         return
-    b, module = e.b, e.function.module
-    kind = ir.FunctionType(ty.PTR, [ty.I64, ty.I64])
-    allocate = ir.Function(module, kind, "aligned_alloc")
-    free = ir.Function(module, ir.FunctionType(ir.VoidType(), [ty.PTR]), "free")
+    b = e.b
     sizes = [-(-p.columns // SIDE) * amx.stripe_bytes(p.depth) for p in wanted.values()]
     pieces = max(2 * amx.stripe_bytes(p.depth) for p in wanted.values())
-    memory = b.call(allocate, [integer(ROW), integer(sum(sizes) + pieces)])
+    memory = heap.allocate(b, sum(sizes) + pieces)
     given = b.icmp_unsigned("!=", memory, ir.Constant(ty.PTR, None))
     start = pieces
     for (key, product), size in zip(wanted.items(), sizes, strict=True):
@@ -75,7 +73,7 @@ def unit(e: Emitter, constant: Callable[[Any], Array]) -> Iterator[None]:
     amx.configure(b)
     yield
     amx.release(e.b)
-    e.b.call(free, [memory])
+    heap.free(e.b, memory)
 
 
 def by_unit(e: Emitter, product: Product, x: Array, y: Array) -> Array:
