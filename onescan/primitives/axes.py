@@ -75,7 +75,10 @@ def reshape_groups(
     [([0], [0, 1]), ([1], [2])]
     >>> reshape_groups((3, 0), (0,))  # an array with no elements is one run
     [([0, 1], [0])]
+    >>> reshape_groups((2, 5), (2, 1, 5))  # a dimension of one position is a run
+    [([0], [0]), ([], [1]), ([1], [2])]
     """
+    before, after = tuple(before), tuple(after)
     if 0 in before or 0 in after:
         return [(list(range(len(before))), list(range(len(after))))]
     groups: list[tuple[list[int], list[int]]] = []
@@ -83,6 +86,10 @@ def reshape_groups(
     while i < len(before) or j < len(after):
         left, right = [], []
         p = q = 1
+        if after[j : j + 1] == (1,) != before[i : i + 1]:
+            groups.append(([], [j]))
+            j += 1
+            continue
         if i < len(before):
             left, p, i = [i], before[i], i + 1
         if j < len(after) and (p != 1 or not left):

@@ -54,6 +54,9 @@ REPEATED = 1.05
 #: what they load better along inner dimensions
 INNER = 1.05
 PRODUCT = 0.7
+#: the same where vectors lie across a few numbers, which they take apart and put
+#: together again, and no product reuses what it loads
+ACROSS = 2.0
 #: the same of transforms along the last dimension, which is not that of vectors
 TURNED = 1.6
 #: positions of a lane axis that a thread needs, to use each weight it loads often
@@ -158,9 +161,12 @@ def _along_inner(work: Work, native: int) -> float:
     if record_of(work.eqn).kind == "transform":
         turned = work.eqn.params["axis"] == len(shape) - 1
         return work.operations / native * (TURNED if turned else INNER)
-    n = shape[minor_dimension(shape, native, INTERLEAVED)] if shape else 1
+    minor = minor_dimension(shape, native, INTERLEAVED)
+    n = shape[minor] if shape else 1
     vectors = len(_widths(n, native)) if n else 1
     dearer = PRODUCT if record_of(work.eqn).kind == "product" else INNER
+    if minor < len(shape) - 1:
+        dearer = ACROSS
     return work.operations * vectors / max(n, 1) * dearer
 
 
