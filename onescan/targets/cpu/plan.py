@@ -13,7 +13,7 @@ from math import prod
 
 from jax.extend.core import Var
 
-from onescan.loop import Loop, nbytes
+from onescan.loop import Atom, Loop, nbytes
 from onescan.plan.batch_major import may_be_batch_major
 from onescan.plan.lanes import lane_axes
 from onescan.plan.layout import assign, finished, power_below
@@ -89,6 +89,7 @@ def _cheapest(
     best, least = None, _inner_cost(works, axes, native, helpers)
     apart = [v for v in stacked(loop) if may_be_batch_major(loop, v)]
     least += TRANSPOSE * sum(prod(v.aval.shape) for v in apart)
+    least += sum(_taken_apart(v, native) for v in stacked(loop) if v not in apart)
     for axis in axes:
         cost = _lane_cost(loop, works, axis, axes, native, helpers)
         if cost < least:
@@ -128,6 +129,13 @@ def _lane_cost(
                 moves = TRANSPOSE
             cost += moves * prod(var.aval.shape)
     return cost
+
+
+def _taken_apart(var: Atom, native: int) -> float:
+    """Vector operations that a stacked value costs whose vectors lie across numbers."""
+    shape = var.aval.shape
+    beside = prod(shape[minor_dimension(shape, native, INTERLEAVED) + 1 :])
+    return 0.0 if beside == 1 else beside / native * prod(shape)
 
 
 def _lane_share(works: list[Work], axis: Merged, native: int) -> float:
