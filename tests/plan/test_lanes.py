@@ -113,6 +113,10 @@ TABLE: dict[str, tuple[Callable[[], Loop], set[str]]] = {
         {"c0:1 y0:0"},
     ),
     "outer sum": (lambda: scan(lambda c, x: (c + 1, c[:, None] + c), (4,)), set()),
+    "reshape, a dimension of one position": (
+        lambda: scan(lambda c, x: (c + 1, c.reshape(2, 1, 4)[:, 0]), (2, 4)),
+        {"c0:0 y0:0", "c0:1 y0:1"},
+    ),
     "reshape": (
         lambda: scan(lambda c, x: (c + 1, c.reshape(4, 6)), (4, 2, 3)),
         {"c0:0 y0:0"},
@@ -338,4 +342,32 @@ def test_two_axes_in_one_lane_stay_side_by_side_behind_the_vectors() -> None:
     plan, inputs = plan_of(loop), inputs_of(loop)
     assert sorted(lane.tiles for lane in plan.lanes) == [1, 1, 12]
     assert plan.layouts[0][:2] == (0, 1)
+    assert_same(by_kernel(plan, inputs), by_xla(loop, inputs), rounding=64)
+
+
+def test_many_small_vectors_with_shared_matrices_are_lanes() -> None:
+    """Filters that share their covariances, each with a solution of its own."""
+    hidden, seen = np.eye(4, dtype="float32") * 0.9, np.ones((2, 4), "float32")
+
+    def step(state, row):
+        cov, mean = state
+        spread = (seen @ cov).sum(1)
+        factor = jnp.linalg.cholesky(
+            jnp.outer(spread, spread) + jnp.eye(2, dtype="float32")
+        )
+        residual = row - seen @ mean
+        scaled = jax.scipy.linalg.solve_triangular(factor, residual, lower=True)
+        mean = hidden @ (mean + 0.1 * seen.T @ scaled)
+        return (hidden @ cov @ hidden.T + 0.1, mean), (mean, scaled)
+
+    def run(cov, mean, rows):
+        return lax.scan(step, (cov, mean), rows)
+
+    batch = jax.vmap(run, in_axes=(None, 0, 0))
+    types = [jax.ShapeDtypeStruct(s, "float32") for s in [(4, 4), (300, 4)]]
+    loop = loop_in(batch, *types, jax.ShapeDtypeStruct((300, 5, 2), "float32"))
+    plan, inputs = plan_of(loop), [0.1 * x for x in inputs_of(loop)]
+    assert plan.vector is not None
+    assert plan.vector.size == 300
+    assert all(np.isfinite(x).all() for x in by_xla(loop, inputs))
     assert_same(by_kernel(plan, inputs), by_xla(loop, inputs), rounding=64)

@@ -132,10 +132,13 @@ def _lane_cost(
 
 
 def _taken_apart(var: Atom, native: int) -> float:
-    """Vector operations that a stacked value costs whose vectors lie across numbers."""
+    """Vector operations that a stacked value costs whose vectors lie across numbers.
+
+    Half of what it costs where a lane is the vector: other values lie so, too.
+    """
     shape = var.aval.shape
     beside = prod(shape[minor_dimension(shape, native, INTERLEAVED) + 1 :])
-    return 0.0 if beside == 1 else beside / native * prod(shape)
+    return 0.0 if beside == 1 else 0.5 * beside / native * prod(shape)
 
 
 def _lane_share(works: list[Work], axis: Merged, native: int) -> float:
