@@ -26,9 +26,9 @@ from onescan.passes.whiles import unchanged
 from onescan.passes.windows import windows
 
 _out = (
-    partial(ahead, draws="all", small=True),
-    partial(hoist, draws="all", small=True),
-    partial(sink, draws=True, small=True),
+    partial(ahead, draws="all"),
+    partial(hoist, draws="all"),
+    partial(sink, draws=True),
     simplify,
 )
 

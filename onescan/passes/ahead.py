@@ -27,12 +27,7 @@ from jax.extend.core import JaxprEqn, Var
 
 from onescan import compat
 from onescan.loop import Loop, nbytes
-from onescan.passes.overtime import (
-    evaluate,
-    is_by_small_matrix,
-    kinds_of,
-    used_inputs,
-)
+from onescan.passes.overtime import evaluate, used_inputs
 from onescan.passes.split import (
     Parts,
     Split,
@@ -53,13 +48,10 @@ from onescan.passes.worth import (
 )
 
 
-def ahead(loop: Loop, draws: Draws = "few", small: bool = False) -> Split | None:
-    """Run carries ahead whose values free heavy work; `small` products, if wanted."""
+def ahead(loop: Loop, draws: Draws = "few") -> Split | None:
+    """Run carries ahead whose values free heavy work."""
     parts = parts_of(loop)
-    kinds = kinds_of(parts)
-    is_small = lambda eqn: not small and is_by_small_matrix(eqn, kinds)
-    is_drawn = lambda eqn: is_draw(eqn, draws, loop.length)
-    first, freed = _first(parts, is_drawn, lambda e: is_heavy(e) and not is_small(e))
+    first, freed = _first(parts, lambda eqn: is_draw(eqn, draws, loop.length))
     if not freed:
         return None
     given = _given(parts, first)
@@ -91,9 +83,7 @@ def ahead(loop: Loop, draws: Draws = "few", small: bool = False) -> Split | None
 
 
 def _first(
-    parts: Parts,
-    draws: Callable[[JaxprEqn], bool],
-    is_heavy: Callable[[JaxprEqn], bool],
+    parts: Parts, draws: Callable[[JaxprEqn], bool]
 ) -> tuple[set[int], list[JaxprEqn]]:
     """The places of the carries to run ahead, and the work that this frees."""
     place = {v: i for i, v in enumerate(parts.carry)}

@@ -28,14 +28,7 @@ from typing import Any
 from jax.extend.core import JaxprEqn, Var
 
 from onescan.loop import Loop, nbytes
-from onescan.passes.overtime import (
-    Kind,
-    evaluate,
-    in_rows,
-    is_by_small_matrix,
-    kinds_of,
-    over_time,
-)
+from onescan.passes.overtime import Kind, evaluate, in_rows, kinds_of, over_time
 from onescan.passes.split import (
     Split,
     Values,
@@ -55,17 +48,16 @@ from onescan.passes.worth import (
 )
 
 
-def hoist(loop: Loop, draws: Draws = "few", small: bool = False) -> Split | None:
+def hoist(loop: Loop, draws: Draws = "few") -> Split | None:
     """Take out what needs no carry, if it is worth it.
 
     Few draws of a step, which leave vectors unfilled, are done by a loop of their own
     over some steps with all others as lanes; all draws, if they are wanted, by XLA.
-    Products with `small` matrices of all steps are taken out if that is wanted.
     """
     parts = parts_of(loop)
     kinds = kinds_of(parts)
     drawn = _drawn(parts.eqns, kinds, lambda eqn: is_draw(eqn, draws, loop.length))
-    leaves = (eqn for eqn in parts.eqns if _leaves(eqn, kinds, small))
+    leaves = (eqn for eqn in parts.eqns if _leaves(eqn, kinds))
     outside = {v for eqn in leaves for v in eqn.outvars} | drawn
     outside -= _numbers(parts.eqns)
     kept = slice_of(parts.eqns, parts.results, {*parts.inputs, *outside})
@@ -106,12 +98,11 @@ def hoist(loop: Loop, draws: Draws = "few", small: bool = False) -> Split | None
     )
 
 
-def _leaves(eqn: JaxprEqn, kinds: dict[Var, Kind], small: bool) -> bool:
+def _leaves(eqn: JaxprEqn, kinds: dict[Var, Kind]) -> bool:
     kind = kinds[eqn.outvars[0]] if eqn.outvars else "bound"
     if kind == "fixed":
         return not eqn.effects and _is_worth_keeping(eqn)
-    heavy = kind == "free" and is_heavy(eqn)
-    return heavy and (small or not is_by_small_matrix(eqn, kinds))
+    return kind == "free" and is_heavy(eqn)
 
 
 def _drawn(

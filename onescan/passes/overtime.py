@@ -24,7 +24,7 @@ from onescan import compat
 from onescan.loop import Atom, Aval, Loop
 from onescan.passes.products import product
 from onescan.passes.split import Parts, Values, slice_of, variables
-from onescan.passes.worth import SMALL_MATRIX, elements, is_movable
+from onescan.passes.worth import is_movable
 from onescan.primitives import record_of
 
 #: steps of a loop that does the work of all steps of another
@@ -46,17 +46,6 @@ def kinds_of(parts: Parts) -> dict[Var, Kind]:
             kind = "bound"
         kinds.update(dict.fromkeys(eqn.outvars, kind))
     return kinds
-
-
-def is_by_small_matrix(eqn: JaxprEqn, kinds: Mapping[Var, Kind]) -> bool:
-    """Whether many rows are multiplied by a few numbers that all steps share.
-
-    Kernels do that with lanes as vectors and those numbers beside them, in less time
-    than results take that wait in memory.
-    """
-    fixed = [v for v in variables(eqn.invars) if kinds[v] == "fixed"]
-    few = any(elements([v]) <= SMALL_MATRIX for v in fixed)
-    return record_of(eqn).kind == "product" and few
 
 
 def evaluate(

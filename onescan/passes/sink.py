@@ -18,7 +18,7 @@ from typing import Any
 from jax.extend.core import JaxprEqn, Var
 
 from onescan.loop import Loop, nbytes
-from onescan.passes.overtime import computed_after, is_by_small_matrix, kinds_of
+from onescan.passes.overtime import computed_after, kinds_of
 from onescan.passes.split import (
     Parts,
     Split,
@@ -39,17 +39,12 @@ from onescan.passes.worth import (
 )
 
 
-def sink(loop: Loop, draws: bool = False, small: bool = False) -> Split | None:
-    """Take out what only feeds ys, if it is worth it; draws of random bits too.
-
-    And products with `small` matrices of all steps, if that is wanted.
-    """
+def sink(loop: Loop, draws: bool = False) -> Split | None:
+    """Take out what only feeds ys, if it is worth it; draws of random bits too."""
     parts = parts_of(loop)
-    kinds = kinds_of(parts)
 
     def is_worth_it(eqn: JaxprEqn) -> bool:
-        heavy = is_heavy(eqn) and (small or not is_by_small_matrix(eqn, kinds))
-        return heavy or (draws and is_draw(eqn))
+        return is_heavy(eqn) or (draws and is_draw(eqn))
 
     sunk = _sunk(parts, is_worth_it)
     if not sunk:

@@ -21,8 +21,6 @@ from onescan.primitives import FREE, named, record_of
 
 #: multiply-adds of one step from which a matrix product is worth moving
 HEAVY = 8192
-#: numbers of a matrix up to which a product with it is no work to move, on a CPU
-SMALL_MATRIX = 64
 #: multiply-adds of one step from which an accumulated product is: in the loop it
 #: would also read and write the whole accumulator
 HEAVY_SUM = 1024

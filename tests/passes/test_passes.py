@@ -112,20 +112,6 @@ def test_hoist_leaves_small_products(size):
     assert hoist(loop) is None
 
 
-def test_many_rows_times_a_small_matrix_stay_in_the_kernels_of_a_cpu():
-    weights = jnp.eye(4)
-
-    def step(h, x):
-        return h * 0.5 + x @ weights, h @ weights
-
-    loop, args = loop_of(step, jnp.ones((600, 4)), jnp.ones((5, 600, 4)))
-    assert hoist(loop) is None
-    assert sink(loop) is None
-    wide = splits_of(loop, partial(hoist, small=True), partial(sink, small=True))
-    assert len(wide) == 2
-    assert_same(loop, wide, args)
-
-
 def test_hoist_leaves_branches_of_a_step():
     def step(h, x):
         big = lax.cond(x[0, 0] > 0, lambda: x @ W, lambda: jnp.zeros((2, 256)))
