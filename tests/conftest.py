@@ -5,6 +5,10 @@ Hypothesis draws the same examples in every run, and new ones in `make fuzz`.
 
 from __future__ import annotations
 
+import os
+
+import jax
+import sampling
 from hypothesis import HealthCheck, settings
 
 from onescan import switches
@@ -21,3 +25,8 @@ settings.register_profile("fuzz", settings.get_profile("suite"), derandomize=Fal
 settings.load_profile("suite")
 # what a busy machine measures must not decide what is tested
 switches.set_globally(tune=False)
+# Most of the time was XLA's optimisation of what is run once, for a comparison. The
+# environment, for the processes that tests start; `make test-all` optimises.
+if not sampling.WHOLE:
+    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+    jax.config.update("jax_disable_most_optimizations", True)

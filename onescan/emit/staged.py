@@ -23,6 +23,7 @@ from llvmlite import ir
 
 from onescan.emit import types as ty
 from onescan.emit.arrays import Index, Memory, add, scale
+from onescan.emit.constants import positions
 from onescan.emit.emitter import Emitter
 from onescan.loop import Atom
 from onescan.plan.patience import operations_in
@@ -176,7 +177,6 @@ def transposed(b: ty.Builder, vectors: list[ty.Value]) -> list[ty.Value]:
     elements where it is 1 and 0.
     """
     side, bit = len(vectors), len(vectors) // 2
-    kind = ir.VectorType(ty.I32, side)
     vectors = list(vectors)
     while bit:
         low = [c if not c & bit else side + c - bit for c in range(side)]
@@ -184,7 +184,7 @@ def transposed(b: ty.Builder, vectors: list[ty.Value]) -> list[ty.Value]:
         for i in range(side):
             if not i & bit:
                 pair = vectors[i], vectors[i | bit]
-                vectors[i] = b.shuffle_vector(*pair, ir.Constant(kind, low))
-                vectors[i | bit] = b.shuffle_vector(*pair, ir.Constant(kind, high))
+                vectors[i] = b.shuffle_vector(*pair, positions(*low))
+                vectors[i | bit] = b.shuffle_vector(*pair, positions(*high))
         bit //= 2
     return vectors

@@ -19,7 +19,8 @@ COMBINATIONS = [
     for engine, transforms in ENGINES.items()
     for transform in transforms
     if name in DIFFERENTIABLE or transform not in OF_DERIVATIVES
-    if transform == "plain" or sample([f"{name} {transform} {engine}"], one_of=3)
+    if (transform, engine) == ("plain", "auto")
+    or sample([f"{name} {transform} {engine}"], one_of=5)
 ]
 
 

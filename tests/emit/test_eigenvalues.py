@@ -19,6 +19,7 @@ from linalg_checks import (
     matrices,
     swapped,
 )
+from sampling import pairs
 
 import onescan
 
@@ -42,9 +43,9 @@ def _of(x: Any) -> tuple[int, ...]:
     return (*x.shape[:-2], x.shape[-1], x.shape[-1])
 
 
-@pytest.mark.parametrize("alone", ONE_BY_ONE)
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("n", [1, 2, 4, 7])
+@pytest.mark.parametrize(
+    ("n", "dtype", "alone"), pairs([1, 2, 4, 7], DTYPES, ONE_BY_ONE)
+)
 def test_eigenvalues_are_as_good_as_lapack_s(n: int, dtype: Any, alone: bool) -> None:
     left, scales, _ = matrices(n, dtype)
     whole = left * (scales * (-1.0) ** np.arange(n))[:, None] @ swapped(left)
@@ -92,10 +93,10 @@ def test_the_largest_matrices_are_of_fewer_lanes() -> None:
     np.testing.assert_allclose(values, exact, atol=1e-4)
 
 
-@pytest.mark.parametrize("alone", ONE_BY_ONE)
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", [(1, 1), (3, 3), (4, 2), (3, 8), (7, 5)])
-@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "full", "dtype", "alone"),
+    pairs([(1, 1), (3, 3), (4, 2), (3, 8), (7, 5)], [False, True], DTYPES, ONE_BY_ONE),
+)
 def test_singular_values_are_as_good_as_lapack_s(
     shape: tuple[int, int], full: bool, dtype: Any, alone: bool
 ) -> None:

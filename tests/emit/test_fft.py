@@ -43,8 +43,13 @@ def assert_as_exact(f: Callable[[Any, Any], list[Any]], z: Any) -> None:
         assert np.abs(found[-1] - wanted).max() <= 4 * unit * np.abs(wanted).max()
 
 
-@pytest.mark.parametrize("n", [1, 2, 8, 16, 128, 1024])
-@pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
+@pytest.mark.parametrize(
+    ("n", "dtype"),
+    [
+        *((n, np.complex64) for n in (1, 8, 128)),
+        *((n, np.complex128) for n in (2, 16, 1024)),
+    ],
+)
 def test_one_axis(n: int, dtype: Any) -> None:
     def f(np: Any, z: Any) -> list[Any]:
         half = z[: n // 2 + 1]

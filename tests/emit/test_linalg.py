@@ -19,6 +19,7 @@ from linalg_checks import (
     matrices,
     swapped,
 )
+from sampling import pairs
 
 import onescan
 
@@ -34,9 +35,7 @@ DTYPES = [np.float32, np.float64]
 ONE_BY_ONE = [False, True]
 
 
-@pytest.mark.parametrize("alone", ONE_BY_ONE)
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize(("n", "dtype", "alone"), pairs(SIZES, DTYPES, ONE_BY_ONE))
 def test_cholesky_is_as_good_as_lapack(n: int, dtype: Any, alone: bool) -> None:
     left, scales, _ = matrices(n, dtype)
     whole = (left * scales[:, None] @ swapped(left)).astype(dtype)
@@ -47,9 +46,7 @@ def test_cholesky_is_as_good_as_lapack(n: int, dtype: Any, alone: bool) -> None:
     assert_no_worse(*errors, dtype)
 
 
-@pytest.mark.parametrize("alone", ONE_BY_ONE)
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize(("n", "dtype", "alone"), pairs(SIZES, DTYPES, ONE_BY_ONE))
 def test_lu_is_as_good_as_lapack(n: int, dtype: Any, alone: bool) -> None:
     left, scales, right = matrices(n, dtype)
     whole = (left * scales[:, None] @ right).astype(dtype)
@@ -66,9 +63,7 @@ def test_lu_is_as_good_as_lapack(n: int, dtype: Any, alone: bool) -> None:
     assert_no_worse(*map(error, found), dtype)
 
 
-@pytest.mark.parametrize("alone", ONE_BY_ONE)
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize(("n", "dtype", "alone"), pairs(SIZES, DTYPES, ONE_BY_ONE))
 def test_solutions_are_as_good_as_lapack_s(n: int, dtype: Any, alone: bool) -> None:
     left, scales, right = matrices(n, dtype)
     a = (left * scales[:, None] @ right).astype(dtype)
@@ -84,9 +79,7 @@ def test_solutions_are_as_good_as_lapack_s(n: int, dtype: Any, alone: bool) -> N
     assert_no_worse(*map(error, found), dtype)
 
 
-@pytest.mark.parametrize("alone", ONE_BY_ONE)
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("n", [1, 4, 11])
+@pytest.mark.parametrize(("n", "dtype", "alone"), pairs([1, 4, 11], DTYPES, ONE_BY_ONE))
 def test_qr_is_as_good_as_lapack(n: int, dtype: Any, alone: bool) -> None:
     left, scales, right = matrices(n, dtype)
     whole = (left * scales[:, None] @ right).astype(dtype)

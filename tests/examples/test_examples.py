@@ -2,7 +2,7 @@
 
 import importlib.util
 import re
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 
@@ -37,12 +37,12 @@ def test_every_example_is_here():
 
 
 @pytest.mark.parametrize("name", SAYS)
-def test_runs_as_a_script(name, tmp_path):
-    command = [sys.executable, "-W", "error", str(EXAMPLES / f"{name}.py")]
-    command += ["--quick"] if name in TRAINING else []
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert SAYS[name] in done.stdout
+def test_runs_as_a_script(name, tmp_path, monkeypatch, capsys):
+    script = str(EXAMPLES / f"{name}.py")
+    monkeypatch.setattr(sys, "argv", [script, "--quick"])
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(script, run_name="__main__")
+    assert SAYS[name] in capsys.readouterr().out
     assert load(name).__doc__.endswith(f"Run it with `python examples/{name}.py`.\n")
     plots = [f"{name}.png"] if name in TRAINING else []
     assert [path.name for path in tmp_path.iterdir()] == plots

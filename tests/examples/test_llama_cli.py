@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -46,14 +44,12 @@ def test_a_checkpoint_streams_text_and_a_rate(checkpoint, capsys):
     assert re.search(r"^8 tokens read in .* s with compiling; [\d.]+ tok", told.err)
 
 
-def test_random_weights_in_a_process_of_its_own():
-    command = [sys.executable, "-W", "error", "-m", "examples.llama"]
-    command += ["--random-weights", "tiny", "--tokens", "10", "--report"]
-    command += ["--dtype", "float32", "--temperature", "1"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
-    assert re.fullmatch(r"(\d+ ){10}\n", done.stdout)
-    assert re.search(r"loop +steps +engine", done.stderr)
+def test_random_weights(capsys):
+    options = ("--tokens", 10, "--report", "--dtype", "float32", "--temperature", 1)
+    assert run("--random-weights", "tiny", *options) == 0
+    told = capsys.readouterr()
+    assert re.fullmatch(r"(\d+ ){10}\n", told.out)
+    assert re.search(r"loop +steps +engine", told.err)
 
 
 def test_explain(capsys):

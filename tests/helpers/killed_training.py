@@ -1,19 +1,18 @@
-"""A training run that kills itself at a random moment, until it gets to its end.
+"""A training run that kills itself, or takes so long that others can.
 
-    python killed_training.py DIRECTORY SEED     one attempt; exits with 0 at the end
-
-The seed decides when; without one it is left to end in peace.
+python killed_training.py DIRECTORY STEPS     kills itself after so many steps
+python killed_training.py DIRECTORY           a hundredth of a second for a step
 """
 
 from __future__ import annotations
 
 import os
-import random
 import signal
 import sys
-import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +20,7 @@ import numpy as np
 
 from onescan import train
 
-STEPS, CHUNK = 400, 10
+STEPS, CHUNK = 200, 10
 
 
 def step(state, batch):
@@ -60,17 +59,24 @@ def run(**options):
     )
 
 
-def main(directory: str, seed: int | None = None) -> None:
-    if seed is not None:
-        delay = random.Random(seed).uniform(0.05, 1.2)
-        kill = lambda: (time.sleep(delay), os.kill(os.getpid(), signal.SIGKILL))
-        threading.Thread(target=kill, daemon=True).start()
+def to_the_end(directory: str, each_step: Callable[..., None]) -> None:
+    """The run with checkpoints, from the last of them on."""
     done = run(
         checkpoint_dir=directory,
         checkpoint_every=0,
-        log=[lambda *_: time.sleep(0.01), Path(directory).parent / "log.jsonl"],
+        log=[each_step, Path(directory).parent / "log.jsonl"],
     )
     np.save(Path(directory).parent / "losses.npy", done.metrics["loss"])
+
+
+def main(directory: str, last: int | None = None) -> None:
+    def each_step(step: int, *_: Any) -> None:
+        if last is None:
+            time.sleep(0.01)
+        elif step == last:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    to_the_end(directory, each_step)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from itertools import combinations, product
 from typing import Any, TypeVar
 from zlib import crc32
 
@@ -21,6 +22,23 @@ def sample(items: Iterable[T], one_of: int) -> list[T]:
     if WHOLE:
         return found
     return [item for item in found if crc32(str(item).encode()) % one_of == 0]
+
+
+def pairs(*parameters: Iterable[Any]) -> list[tuple[Any, ...]]:
+    """Some of the combinations: every two values of two parameters meet in one."""
+    every = list(product(*parameters))
+    if WHOLE or len(parameters) < 3:
+        return every
+    meetings = [
+        {(i, j, repr(c[i]), repr(c[j])) for i, j in combinations(range(len(c)), 2)}
+        for c in every
+    ]
+    missing, chosen = set().union(*meetings), []
+    while missing:
+        best = max(range(len(every)), key=lambda k: len(meetings[k] & missing))
+        missing -= meetings[best]
+        chosen.append(every[best])
+    return chosen
 
 
 def examples(count: int) -> Any:

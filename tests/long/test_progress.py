@@ -200,12 +200,12 @@ import jax, onescan
 step = lambda c, x: (3.7 * c * (1 - c), None)
 long = jax.jit(lambda c: onescan.scan(step, c, None, 2 * 10**9, progress=True)[0])
 compiled = long.lower(0.3).compile()
-threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+press = lambda: os.kill(os.getpid(), signal.SIGINT)
 try:
-    start = time.monotonic()
+    threading.Timer(1.0, press).start()
     compiled(0.3).block_until_ready()
 except KeyboardInterrupt:
-    print("interrupted after", time.monotonic() - start)
+    print("interrupted")
 try:  # and Ctrl-C is what it was
     signal.raise_signal(signal.SIGINT)
     time.sleep(1)
@@ -218,5 +218,5 @@ def test_ctrl_c_ends_a_long_loop():
     done = subprocess.run(
         [sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=100
     )
-    assert "interrupted after" in done.stdout, done.stderr
+    assert "interrupted" in done.stdout, done.stderr
     assert "and again" in done.stdout, done.stderr

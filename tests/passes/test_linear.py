@@ -21,6 +21,7 @@ from passing import (
     splits_of,
     stock_run,
 )
+from sampling import pairs
 
 import onescan
 from onescan.passes import PARALLEL_PASSES, WIDE_PASSES, worth
@@ -162,17 +163,17 @@ def test_the_parallel_form():
 STEPS = [smoothed, added, subtracted, divided, chosen, delayed]
 
 
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("length", [1, 7, 12, 100])
-@pytest.mark.parametrize("step", STEPS[:5])
-def test_it_agrees_with_the_loop(step, length, reverse):
+@pytest.mark.parametrize(
+    ("step", "length", "reverse", "shape"),
+    pairs(STEPS[:5], [1, 7, 12, 100], [False, True], [(), (3,), (2, 3)]),
+)
+def test_it_agrees_with_the_loop(step, length, reverse, shape):
     with jax.enable_x64(True):
-        for shape in ((), (3,), (2, 3)):
-            xs = normal(1, length, *shape)
-            loop, args = loop_of(step, normal(0, *shape), xs, reverse=reverse)
-            splits = splits_of(loop, partial(linear, chunks=4), simplify)
-            assert core_of(splits).num_carry == 0
-            assert_same(loop, splits, args, tolerance=1e-10)
+        xs = normal(1, length, *shape)
+        loop, args = loop_of(step, normal(0, *shape), xs, reverse=reverse)
+        splits = splits_of(loop, partial(linear, chunks=4), simplify)
+        assert core_of(splits).num_carry == 0
+        assert_same(loop, splits, args, tolerance=1e-10)
 
 
 def advantages(carry, x):

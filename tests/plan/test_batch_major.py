@@ -13,6 +13,7 @@ from compare import assert_same
 from engines import kernels_alone
 from jax import lax
 from kernels import by_kernel, by_xla, inputs_of, loop_in, plan_of
+from sampling import pairs
 
 import onescan
 from onescan.emit.staged import STEPS
@@ -150,17 +151,22 @@ def args_of(lanes: int, steps: int, dtype: Any) -> tuple[Any, ...]:
     return np.zeros(lanes, dtype), tuple(np.zeros(s, dtype) for s in shapes)
 
 
-@pytest.mark.parametrize("dtype", [F, np.int8, np.float16, np.float64, np.int64])
-@pytest.mark.parametrize("steps", [1, STEPS - 1, STEPS, 2 * STEPS + 5])
-def test_no_access_leaves_its_buffer(dtype: Any, steps: int) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "steps", "lanes"),
+    pairs(
+        [F, np.int8, np.float16, np.float64, np.int64],
+        [1, STEPS - 1, STEPS, 2 * STEPS + 5],
+        [4, 9, 16, 33, 100],
+    ),
+)
+def test_no_access_leaves_its_buffer(dtype: Any, steps: int, lanes: int) -> None:
     with kernels_alone(), jax.enable_x64(True):
-        for lanes in (4, 9, 16, 33, 100):
-            f = batched(several(dtype), reverse=lanes % 2 == 0)
-            plan, inputs = apart(f, *args_of(lanes, steps, dtype))
-            assert len(plan.batch_major) >= 7
-            expected = by_xla(plan.loop, inputs)
-            for side in ("end", "start"):
-                assert_same(by_kernel(plan, inputs, side), expected)
+        f = batched(several(dtype), reverse=lanes % 2 == 0)
+        plan, inputs = apart(f, *args_of(lanes, steps, dtype))
+        assert len(plan.batch_major) >= 7
+        expected = by_xla(plan.loop, inputs)
+        for side in ("end", "start"):
+            assert_same(by_kernel(plan, inputs, side), expected)
 
 
 def test_flags() -> None:

@@ -284,7 +284,7 @@ def counts_positions(loop: Loop, axis: Any) -> bool:
 
 def random_loops() -> list[Loop]:
     found = []
-    for seed in range(500, 540):
+    for seed in range(500, 520):
         batch = random_batch(seed, 2)
         for program, (consts, init, xs) in zip(
             batch.programs, inputs(batch), strict=True
@@ -324,7 +324,7 @@ def test_lanes_are_independent() -> None:
             ]
             assert_same([np.asarray(x) for x in run(*moved)], expected, rounding=16)
             tried += 1
-    assert tried > 60
+    assert tried > 40
 
 
 def test_two_axes_in_one_lane_stay_side_by_side_behind_the_vectors() -> None:

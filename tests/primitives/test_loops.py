@@ -31,13 +31,9 @@ def _kernels_alone():
 def test_primitive(name: str) -> None:
     case = CASES[name]
     todo = variants(case)
-    if not WHOLE:  # two of them, in turns
-        number = list(CASES).index(name)
-        kept = {("vmap", "state")[number % 2]} & set(todo) or {"vmap"}
-        others = [n for n in todo if n not in kept]
-        if old_xla.NEWEST and others:
-            kept.add(others[number // 2 % len(others)])
-        todo = {n: todo[n] for n in todo if n in kept}
+    if not WHOLE:  # one of them, in turns
+        kept = list(todo)[list(CASES).index(name) % len(todo)]
+        todo = {kept: todo[kept]}
     everything = lambda args: {n: f(*args[n]) for n, (f, _) in todo.items()}
     inputs = {n: args for n, (_, args) in todo.items()}
     native, xla = (run(engine, everything, inputs) for engine in ("native", "xla"))
