@@ -186,12 +186,15 @@ REDUCING: dict[str, Case] = {
     ),
     **{
         f"{f.__name__}_{dtype}": case(
-            lambda x, f=f: [f(x, a, r) for a in (0, 1) for r in (False, True)],
-            (dtype, (5, 7)),
-            rounds=4,
+            lambda x, f=f: (f(x, 0, False), f(x, 1, True)), (dtype, (5, 7)), rounds=4
         )
-        for f in (lax.cumsum, lax.cumprod, lax.cummax, lax.cummin)
-        for dtype in (F, D, I, "uint8", H)
+        for f, dtypes in (
+            (lax.cumsum, (F, D, I, "uint8", H)),
+            (lax.cumprod, (F, I)),
+            (lax.cummax, (D, "uint8")),
+            (lax.cummin, (H, I)),
+        )
+        for dtype in dtypes
     },
     "sort": case(
         lambda x: [jnp.sort(x, k) for k in (0, 1)] + [jnp.argsort(x, 0)], (F, (7, 5))

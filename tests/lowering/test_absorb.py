@@ -7,9 +7,10 @@ import re
 import jax
 import jax.numpy as jnp
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from passing import by_both as run
+from sampling import examples
 
 import onescan
 from onescan import switches
@@ -95,7 +96,7 @@ def test_ways_to_make_xs(make, reverse):
 OPERATIONS = [jnp.add, jnp.subtract, jnp.multiply, jnp.maximum, jnp.minimum]
 
 
-@settings(max_examples=15, deadline=None)
+@examples(8)
 @given(
     st.lists(
         st.tuples(st.integers(0, 4), st.integers(0, 9), st.integers(0, 9)), max_size=8

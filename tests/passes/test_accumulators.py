@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jax import lax
 from passing import (
@@ -21,6 +21,7 @@ from passing import (
     splits_of,
     stock_run,
 )
+from sampling import examples
 
 import onescan
 from onescan.loop import LeaveToXla
@@ -86,7 +87,7 @@ def test_logaddexp_on_either_side_and_in_a_row(combine, dtype, reverse):
 SPECIAL = [0.0, -0.0, 1.5, -700.0, 3e38, -3e38, jnp.inf, -jnp.inf, jnp.nan]
 
 
-@settings(max_examples=30)
+@examples(15)
 @given(
     st.sampled_from([jnp.logaddexp, jnp.maximum, jnp.minimum]),
     st.lists(st.sampled_from(SPECIAL), min_size=4, max_size=4),

@@ -5,9 +5,10 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from passing import assert_same, core_of, loop_of, notes_of, outside, shown, splits_of
+from sampling import examples
 
 import onescan
 from onescan.passes import PASSES
@@ -92,7 +93,7 @@ LIGHT = [
 ]
 
 
-@settings(max_examples=15, deadline=None)
+@examples(8)
 @given(st.lists(st.tuples(st.sampled_from(range(len(LIGHT))), st.integers(0, 5))))
 def test_random_ys_are_the_same(makers):
     def step(h, x):

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jax import lax
 from passing import (
@@ -21,7 +21,7 @@ from passing import (
     splits_of,
     stock_run,
 )
-from sampling import pairs
+from sampling import examples, pairs
 
 import onescan
 from onescan.passes import PARALLEL_PASSES, WIDE_PASSES, worth
@@ -242,7 +242,7 @@ def test_growth_is_left_to_the_loop():
 SPECIAL = st.sampled_from([0.0, 1.0, -2.0, 1e30, jnp.inf, -jnp.inf, jnp.nan])
 
 
-@settings(max_examples=30)
+@examples(15)
 @given(
     st.sampled_from([smoothed, added, chosen, growing, divided]),
     st.lists(SPECIAL, min_size=6, max_size=6),

@@ -57,9 +57,7 @@ ELSEWHERE = set(
 def test_every_rule_has_a_case() -> None:
     seen: set[str] = set()
     for op in OPS.values():
-        for dtype in op.dtypes:
-            seen |= primitives_of(op.f, [np.ones(3, jnp.dtype(dtype))] * op.arity)
+        seen |= primitives_of(op.f, [np.ones(3, jnp.dtype(op.dtypes[0]))] * op.arity)
     for case in CASES.values():
-        for f, args in variants(case).values():
-            seen |= primitives_of(f, args)
+        seen |= primitives_of(*variants(case)["xs"])
     assert set(RULES) - seen - ELSEWHERE == set()

@@ -1,4 +1,4 @@
-"""Threads, forks, many loops and failures of the engine itself."""
+"""Threads, forks and failures of the engine itself."""
 
 from __future__ import annotations
 
@@ -108,28 +108,6 @@ def test_a_kernel_after_a_fork() -> None:
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), same)
     """
     assert output(code) == "0 True"
-
-
-def test_many_loops_in_one_process() -> None:
-    """Memory that compiled loops keep: measured over the later half of them."""
-    code = """
-    import gc, resource, jax, jax.numpy as jnp, onescan
-    def rss():
-        return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
-    cheap = {"xla_backend_optimization_level": 0}
-    marks = []
-    for k in range(120):
-        step = lambda c, x: (jnp.sin(c) * x + k, c + k)
-        f = jax.jit(lambda c, x: onescan.scan(step, c, x), compiler_options=cheap)
-        with onescan.engine("native"):
-            f(0.5, jnp.ones(5))
-        if k % 40 == 39:
-            jax.clear_caches()
-            gc.collect()
-            marks.append(rss())
-    print((marks[2] - marks[1]) // 40 // 1024)
-    """
-    assert int(output(code)) < 200  # KiB for each loop: about 50 when measured
 
 
 def test_a_failure_of_the_engine_leaves_the_loop_to_xla(monkeypatch: Any) -> None:

@@ -14,6 +14,7 @@ import pytest
 from handmade import axpy
 from jax.experimental import serialize_executable
 from processes import output
+from sampling import WHOLE
 
 import onescan
 from onescan.lowering import hook
@@ -140,7 +141,7 @@ def test_code_in_hand_is_not_unloaded() -> None:
     assert name not in registry._loaded
 
 
-@pytest.mark.parametrize("engine", ["native", "xla"])
+@pytest.mark.parametrize("engine", ["native", "xla"] if WHOLE else ["native"])
 def test_memory_of_many_loops(engine: str) -> None:
     """What stays of each after it was forgotten: some KB, of LLVM and of XLA."""
     code = f"""
