@@ -1,7 +1,7 @@
 """A training run that kills itself, or takes so long that others can.
 
 python killed_training.py DIRECTORY STEPS     kills itself after so many steps
-python killed_training.py DIRECTORY           a hundredth of a second for a step
+python killed_training.py DIRECTORY           a hundredth of a second a chunk
 """
 
 from __future__ import annotations
@@ -59,24 +59,32 @@ def run(**options):
     )
 
 
-def to_the_end(directory: str, each_step: Callable[..., None]) -> None:
+def to_the_end(directory: str, each_chunk: Callable[..., None]) -> None:
     """The run with checkpoints, from the last of them on."""
     done = run(
         checkpoint_dir=directory,
         checkpoint_every=0,
-        log=[each_step, Path(directory).parent / "log.jsonl"],
+        log=[each_chunk, Path(directory).parent / "log.jsonl"],
     )
     np.save(Path(directory).parent / "losses.npy", done.metrics["loss"])
 
 
-def main(directory: str, last: int | None = None) -> None:
-    def each_step(step: int, *_: Any) -> None:
-        if last is None:
-            time.sleep(0.01)
-        elif step == last:
-            os.kill(os.getpid(), signal.SIGKILL)
+def checkpoints(directory: str) -> set[str]:
+    found = Path(directory, "steps").glob("*")
+    return {path.name for path in found if path.name.isdigit()}  # whole ones
 
-    to_the_end(directory, each_step)
+
+def main(directory: str, last: int | None = None) -> None:
+    before = checkpoints(directory)
+
+    def each_chunk(step: int, *_: Any) -> None:
+        while last is not None and step >= last:
+            if checkpoints(directory) - before:
+                os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(0.01)
+        time.sleep(0.01)
+
+    to_the_end(directory, each_chunk)
 
 
 if __name__ == "__main__":

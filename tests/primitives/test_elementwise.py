@@ -15,13 +15,16 @@ def _kernels_alone():
         yield
 
 
-#: one of them for each type, in turns
+#: types that take long to compile are tried in lanes alone
+SLOW = ("float16", "bfloat16")
+#: every kind with float32, and one with each other type, in turns
 KINDS = [
     (kind, dtype)
     for i, kind in enumerate(SHAPES)
     for j, dtype in enumerate(ALL)
-    if WHOLE or (i + j) % len(SHAPES) == 0
+    if (dtype == "float32" or WHOLE or (i + j) % len(SHAPES) == 0) and dtype not in SLOW
 ]
+KINDS += [("lanes", dtype) for dtype in SLOW]
 
 
 @pytest.mark.parametrize(("kind", "dtype"), KINDS)

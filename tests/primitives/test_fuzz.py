@@ -1,4 +1,4 @@
-"""96 random loops (1,600 by `make test-all`), from the whole rule table.
+"""64 random loops (1,600 by `make test-all`), from the whole rule table.
 
 Two oracles look at each.  A failure names the seed and prints the smallest loop that
 still fails, as a program to run.  `make fuzz` goes on from there.
@@ -14,7 +14,7 @@ from fuzz.check import Batch, random_batch
 from fuzz.shrink import as_python, failing, fails, shrunk
 from sampling import WHOLE
 
-GROUPS = 50 if WHOLE else 3  # tests
+GROUPS = 50 if WHOLE else 2  # tests
 BATCHES, LOOPS = 4, 8  # compilations in a test, loops in each
 
 
