@@ -1,4 +1,4 @@
-"""Equinox's own primitives, as what they compute.
+"""Equinox's own primitives and Lineax's, as what they compute.
 
 Equinox (and Diffrax, Lineax, Optimistix with it) marks values in its programs: not to
 be batched, not to be differentiated, to be looked at across a batch.  When a program
@@ -27,7 +27,10 @@ from onescan import compat
 MARKS = frozenset({"nonbatchable", "nondifferentiable_backward", "nontraceable"})
 #: primitives that are functions of JAX's own; `vprim` is one of them under `jax.vmap`
 FUNCTIONS = frozenset(
-    {"maybe_set", "select_if_vmap", "unvmap_all", "unvmap_any", "unvmap_max", "vprim"}
+    {
+        *("linear_solve", "maybe_set", "select_if_vmap"),
+        *("unvmap_all", "unvmap_any", "unvmap_max", "vprim"),
+    }
 )
 #: the scope of an update that puts back what is there where its flag is down
 SETTER = "onescan_maybe_set"

@@ -102,3 +102,35 @@ def test_marks_are_left_out() -> None:
     with onescan.engine("native"):
         native = f(jnp.arange(3.0))
     assert_same(native, jax.lax.scan(lambda c, x: (c + x, c), 0.0, jnp.arange(3.0)))
+
+
+def _solve(matrix: Any, vector: Any) -> list[Any]:
+    return [jnp.linalg.solve(matrix, vector)]
+
+
+#: as Lineax makes the primitive of its solvers
+LINEAR_SOLVE = eqxi.create_vprim(
+    "linear_solve",
+    _solve,
+    lambda matrix, vector: [vector],
+    jvp=None,
+    transpose=None,
+)
+
+
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_solutions_of_lineax(batch: tuple[int, ...]) -> None:
+    matrix = jnp.eye(2, dtype="float32") * 2 + 0.5
+
+    def step(c: Any, x: Any) -> Any:
+        (solution,) = LINEAR_SOLVE.bind(matrix + x, c)
+        return solution, solution.sum()
+
+    run = lambda scan: lambda c, xs: scan(step, c, xs)
+    f, g = run(onescan.scan), run(jax.lax.scan)
+    if batch:
+        f, g = jax.vmap(f, in_axes=(0, None)), jax.vmap(g, in_axes=(0, None))
+    c, xs = jnp.ones((*batch, 2)), jnp.linspace(0.0, 1.0, 5, dtype="float32")
+    with onescan.engine("native"):
+        native = jax.jit(f)(c, xs)
+    assert_same(native, jax.jit(g)(c, xs), ulps=16)
