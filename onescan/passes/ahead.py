@@ -43,6 +43,7 @@ from onescan.passes.worth import (
     described,
     is_draw,
     is_heavy,
+    least_of,
     operations,
     pays,
 )
@@ -51,11 +52,18 @@ from onescan.passes.worth import (
 def ahead(loop: Loop, draws: Draws = "few") -> Split | None:
     """Run carries ahead whose values free heavy work."""
     parts = parts_of(loop)
-    first, freed = _first(parts, lambda eqn: is_draw(eqn, draws, loop.length))
+    least = least_of(draws)
+    is_drawn = lambda eqn: is_draw(eqn, draws, loop.length)
+    first, freed = _first(parts, is_drawn, least)
     if not freed:
         return None
     given = _given(parts, first)
-    if not pays(sum(map(operations, freed)), given):
+    if any(map(is_drawn, freed)):
+        worth_it = pays(sum(map(operations, freed)), given)
+    else:
+        left = [*given, *(v for eqn in freed for v in eqn.outvars)]
+        worth_it = pays(sum(map(operations, freed)), left, least)
+    if not worth_it:
         return None
 
     def before(args: Values) -> Values:
@@ -83,7 +91,7 @@ def ahead(loop: Loop, draws: Draws = "few") -> Split | None:
 
 
 def _first(
-    parts: Parts, draws: Callable[[JaxprEqn], bool]
+    parts: Parts, draws: Callable[[JaxprEqn], bool], least: float
 ) -> tuple[set[int], list[JaxprEqn]]:
     """The places of the carries to run ahead, and the work that this frees."""
     place = {v: i for i, v in enumerate(parts.carry)}
@@ -97,7 +105,7 @@ def _first(
     found: list[JaxprEqn] = []
     for eqn in parts.eqns:
         drawn = draws(eqn)
-        if not drawn and not is_heavy(eqn):
+        if not drawn and not is_heavy(eqn, least):
             continue
         wanted = set().union(*(closed[i] for i in needs[eqn.outvars[0]]))
         if wanted and (drawn or _feeds_another(parts, eqn, wanted)):

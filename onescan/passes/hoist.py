@@ -44,6 +44,7 @@ from onescan.passes.worth import (
     elements,
     is_draw,
     is_heavy,
+    least_of,
     operations,
 )
 
@@ -57,7 +58,8 @@ def hoist(loop: Loop, draws: Draws = "few") -> Split | None:
     parts = parts_of(loop)
     kinds = kinds_of(parts)
     drawn = _drawn(parts.eqns, kinds, lambda eqn: is_draw(eqn, draws, loop.length))
-    leaves = (eqn for eqn in parts.eqns if _leaves(eqn, kinds))
+    least = least_of(draws)
+    leaves = (eqn for eqn in parts.eqns if _leaves(eqn, kinds, least))
     outside = {v for eqn in leaves for v in eqn.outvars} | drawn
     outside -= _numbers(parts.eqns)
     kept = slice_of(parts.eqns, parts.results, {*parts.inputs, *outside})
@@ -85,7 +87,7 @@ def hoist(loop: Loop, draws: Draws = "few") -> Split | None:
     inside = set(map(id, kept))
     gone = [eqn for eqn in parts.eqns if id(eqn) not in inside and operations(eqn)]
     free = [e for e in gone if kinds[e.outvars[0]] == "free"]
-    heavy = [e for e in free if is_heavy(e) or is_draw(e)]
+    heavy = [e for e in free if is_heavy(e, least) or is_draw(e)]
     fixed = [e for e in gone if kinds[e.outvars[0]] == "fixed"]
     return Split(
         name="hoist",
@@ -98,11 +100,11 @@ def hoist(loop: Loop, draws: Draws = "few") -> Split | None:
     )
 
 
-def _leaves(eqn: JaxprEqn, kinds: dict[Var, Kind]) -> bool:
+def _leaves(eqn: JaxprEqn, kinds: dict[Var, Kind], least: float) -> bool:
     kind = kinds[eqn.outvars[0]] if eqn.outvars else "bound"
     if kind == "fixed":
         return not eqn.effects and _is_worth_keeping(eqn)
-    return kind == "free" and is_heavy(eqn)
+    return kind == "free" and is_heavy(eqn, least)
 
 
 def _drawn(

@@ -26,6 +26,9 @@ HEAVY = 8192
 HEAVY_SUM = 1024
 #: operations a moved value must save for each element that waits in memory
 PER_ELEMENT = 4
+#: multiply-adds for each element of its result, which waits in memory, from which a
+#: product of a kernel on a CPU is: fewer take less time than storing and loading it
+PER_RESULT = 32
 
 #: multiply-adds for each element read or written from which a product of one step
 #: keeps a CPU busy by itself
@@ -66,12 +69,15 @@ def is_movable(eqn: Equation) -> bool:
     return record_of(eqn).movable and not eqn.effects
 
 
-def is_heavy(eqn: Equation) -> bool:
-    """Whether an equation does better for all steps at once."""
+def is_heavy(eqn: Equation, least: float | None = None) -> bool:
+    """Whether an equation does better for all steps at once.
+
+    Of a product, if that saves so many operations for each element of its result.
+    """
     kind = record_of(eqn).kind
     if kind == "product":
         work = operations(eqn)
-        return work >= HEAVY and pays(work, eqn.outvars)
+        return work >= HEAVY and pays(work, eqn.outvars, least)
     return kind == "library" or (kind == "matrix" and _is_refused(eqn))
 
 
@@ -95,9 +101,14 @@ def keeps_busy(eqn: Equation) -> bool:
     return record_of(eqn).kind == "product" and operations(eqn) >= BUSY * touched
 
 
-def pays(saved: float, left: Iterable[Any]) -> bool:
+def pays(saved: float, left: Iterable[Any], least: float | None = None) -> bool:
     """Whether so many operations are worth leaving these values behind."""
-    return saved >= PER_ELEMENT * elements(left)
+    return saved >= (PER_ELEMENT if least is None else least) * elements(left)
+
+
+def least_of(draws: Draws) -> float:
+    """What a product saves at least that leaves a kernel: few draws are a CPU's."""
+    return PER_RESULT if draws == "few" else PER_ELEMENT
 
 
 def pays_to_sum(saved: float, left: Iterable[Any]) -> bool:

@@ -199,3 +199,13 @@ def test_the_report_tells():
     (row,) = onescan.report().rows
     assert "ahead" in row.passes
     assert any("freed 1 draw of random bits" in note for note in row.notes)
+
+
+def test_products_of_many_rows_stay_with_the_carries_that_they_take():
+    def step(carry: Any, _: None) -> Any:
+        first, second = carry
+        return (jnp.tanh(first), second + first @ W[:32, :32]), None
+
+    loop, _ = loop_of(step, (jnp.ones((200, 32)), jnp.zeros((200, 32))), None, length=9)
+    assert ahead(loop) is None
+    assert ahead(loop, draws="all") is not None  # a GPU, or XLA

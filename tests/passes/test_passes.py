@@ -27,12 +27,16 @@ from onescan.passes.sink import sink
 from onescan.passes.split import variables
 
 
+#: a product of enough multiply-adds for each number of its result, and its operand
+DEEP, LONG = jnp.tile(W, (2, 1)), jnp.tile(X, (1, 1, 2))
+
+
 def test_hoist_makes_one_product_of_all_steps():
     def step(h, x):
-        h = jnp.tanh(x @ W + h)
+        h = jnp.tanh(x @ DEEP + h)
         return h, h
 
-    loop, args = loop_of(step, jnp.zeros((2, 256)), X)
+    loop, args = loop_of(step, jnp.zeros((2, 256)), LONG)
     splits = splits_of(loop, hoist, simplify)
     assert shown(core_of(splits).body) == [
         "in  a:float32[2,256] b:float32[2,256]",
@@ -41,8 +45,8 @@ def test_hoist_makes_one_product_of_all_steps():
         "out d d",
     ]
     assert outside(splits, args) == [
-        "in  a:float32[16,256] b:float32[2,256] c:float32[5,2,16]",
-        "d:float32[10,16] = reshape c",
+        "in  a:float32[32,256] b:float32[2,256] c:float32[5,2,32]",
+        "d:float32[10,32] = reshape c",
         "e:float32[10,256] = dot_general d a",
         "f:float32[5,2,256] = reshape e",
         "g:float32[2,256] h:float32[5,2,256] = onescan_loop b f",
@@ -50,18 +54,27 @@ def test_hoist_makes_one_product_of_all_steps():
     ]
     assert_same(loop, splits, args)
     assert notes_of(splits[0]) == [
-        "hoisted 1 matrix product (x @ W, test_passes.py:0) over 5 steps",
+        "hoisted 1 matrix product (x @ DEEP, test_passes.py:0) over 5 steps",
     ]
 
 
 def test_hoist_takes_along_what_feeds_the_product():
     def step(h, x):
-        return h + jnp.sum(jnp.tanh(x) @ W), None
+        return h + jnp.sum(jnp.tanh(x) @ DEEP), None
 
-    loop, args = loop_of(step, 0.0, X)
+    loop, args = loop_of(step, 0.0, LONG)
     splits = splits_of(loop, hoist, simplify)
     assert "tanh" not in str(core_of(splits).body)
     assert_same(loop, splits, args)
+
+
+def test_hoist_leaves_a_product_that_is_less_than_its_result_costs_in_memory():
+    def step(h, x):
+        return jnp.tanh(x @ W + h), None
+
+    loop, _ = loop_of(step, jnp.zeros((2, 256)), X)
+    assert hoist(loop) is None
+    assert hoist(loop, draws="all") is not None  # a GPU, or XLA
 
 
 def test_hoist_computes_once_what_no_step_changes():

@@ -208,9 +208,9 @@ def _inside(jaxpr):
 
 def test_long_loops_stay_within_the_budget():
     def step(h, x):
-        return jnp.tanh(h + x @ jnp.ones((4, 4096))), None
+        return jnp.tanh(h + x @ jnp.ones((32, 4096))), None
 
-    loop, _ = loop_of(step, jnp.zeros(4096), jnp.zeros((20_000, 4)))
+    loop, _ = loop_of(step, jnp.zeros(4096), jnp.zeros((20_000, 32)))
     splits = splits_of(loop, *PASSES)
     each = sum(split.extra for split in splits)
     assert each == 4096 * 4
@@ -223,7 +223,7 @@ def test_peak_memory_follows_the_budget(engine, request):
     """The products of all steps of a long loop take 32 MiB, and 2 MiB are allowed."""
     if engine == "xla":
         request.getfixturevalue("without_engine")
-    weights, length, mebi = normal(0, 4, 4096), 2048, 1 << 20
+    weights, length, mebi = normal(0, 32, 4096), 2048, 1 << 20
 
     def step(h, x):
         return jnp.tanh(h + x @ weights), None
@@ -233,13 +233,13 @@ def test_peak_memory_follows_the_budget(engine, request):
             return onescan.scan(step, jnp.zeros(4096), xs)[0]
 
         with onescan.options(memory=memory):
-            return jax.jit(run).lower(jnp.zeros((length, 4))).compile()
+            return jax.jit(run).lower(jnp.zeros((length, 32))).compile()
 
     free, bounded = compiled(1 << 40), compiled(2 * mebi)
     peaks = [p.memory_analysis().temp_size_in_bytes for p in (free, bounded)]
     assert peaks[0] > 32 * mebi
     assert peaks[1] < 3 * mebi
-    xs = normal(1, length, 4)
+    xs = normal(1, length, 32)
     assert_close(bounded(xs), free(xs), 1e-5)
 
 
