@@ -76,6 +76,8 @@ class Loop:
     is_while: bool = False  # as many rounds as its condition says, in one step
     converted: int = 0  # bytes of a step that are written anew around a kernel
     unpaired: Loop | None = None  # the same with complex numbers, as XLA would run it
+    #: variables of the body that are the real and the imaginary part of one number
+    pairs: frozenset[tuple[Any, Any]] = frozenset()
 
     @property
     def const_avals(self) -> list[Any]:

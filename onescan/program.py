@@ -35,6 +35,11 @@ def is_used(value: Any) -> bool:
 
 
 def type_of(value: Any) -> Any:
+    """The type of a value; None if it is no array of real numbers."""
+    return None if is_complex(value) else array_type_of(value)
+
+
+def array_type_of(value: Any) -> Any:
     """The type of a value; None if it is no array."""
     kind = value.type if isinstance(value, ir.Value) else None
     if not isinstance(kind, ir.RankedTensorType) or not kind.has_static_shape:
@@ -43,11 +48,41 @@ def type_of(value: Any) -> Any:
     return None if dtype is None else ShapedArray(tuple(kind.shape), dtype)
 
 
+def is_complex(value: Any) -> bool:
+    """Whether a value is an array of complex numbers."""
+    kind = value.type if isinstance(value, ir.Value) else None
+    if not isinstance(kind, ir.RankedTensorType):
+        return False
+    return isinstance(kind.element_type, ir.ComplexType)
+
+
+def whole_of(re: Any, im: Any) -> Any:
+    """The complex numbers that two values are the parts of; None if they are not."""
+    first, second = maker_of(re), maker_of(im)
+    if first is None or second is None:
+        return None
+    if (first.name, second.name) != ("stablehlo.real", "stablehlo.imag"):
+        return None
+    same = first.operands[0] == second.operands[0]
+    return first.operands[0] if same else None
+
+
+def joined(re: Any, im: Any) -> Any:
+    """Complex numbers with these parts."""
+    return stablehlo.complex(re, im)
+
+
+def parts_of(value: Any) -> tuple[Any, Any]:
+    """The real and the imaginary parts of complex numbers."""
+    return stablehlo.real(value), stablehlo.imag(value)
+
+
 @cache
 def _dtypes() -> dict[str, np.dtype]:
     """Types of numbers, by the names that programs have for them."""
     names = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 bfloat16 float16"
-    types = map(jax.numpy.dtype, [*names.split(), "float32", "float64"])
+    names += " float32 float64 complex64 complex128"
+    types = map(jax.numpy.dtype, names.split())
     return {str(mlir.dtype_to_ir_type(dtype)): dtype for dtype in types}
 
 

@@ -125,7 +125,8 @@ class Memory:
     """Strided memory of one dtype; `offset` counts elements from `pointer`.
 
     With `group` > 1, that many numbers of each vector lane lie side by side, in
-    the dimensions whose strides are smaller.
+    the dimensions whose strides are smaller.  Complex numbers are two parts side by
+    side, and `part` is the one that is meant; strides and offset count parts.
     """
 
     pointer: ty.Value
@@ -136,6 +137,8 @@ class Memory:
     group: int = 1
     fixed: bool = False  # a kernel never writes it, and may be told so
     steady: bool = False  # and it is the same in every step
+    parts: int = 1
+    part: int = 0
 
     def within(self, b: ty.Builder, position: Index) -> Memory:
         """What lies at a position of the first dimension."""
@@ -143,9 +146,11 @@ class Memory:
         offset = add(b, self.offset, scale(b, position, first))
         return replace(self, strides=tuple(rest), offset=offset)
 
-    def _place(self, b: ty.Builder, index: tuple[Index, ...]) -> tuple[Index, int]:
+    def _place(
+        self, b: ty.Builder, index: tuple[Index, ...], part: int
+    ) -> tuple[Index, int]:
         """(position, width): a scalar start with a width, or a vector of places."""
-        scalar: Index = self.offset
+        scalar: Index = add(b, self.offset, part)
         vector_stride, width, wild = 0, 0, None
         for component, stride in zip(index, self.strides, strict=True):
             if isinstance(component, Vec):
@@ -182,7 +187,7 @@ class Memory:
 
     def is_dense(self, shape: tuple[int, ...]) -> bool:
         """Whether an array of this shape stands here without gaps, in order."""
-        size = 1
+        size = self.parts
         for n, stride in zip(reversed(shape), reversed(self.strides), strict=True):
             if n > 1 and stride != size:
                 return False
@@ -225,7 +230,7 @@ class Memory:
         ]
         if self.group == 1 or vectors != [self.group]:
             return None
-        number = 0
+        number = self.part
         for component, stride in zip(index, self.strides, strict=True):
             if stride < self.group:
                 if not isinstance(component, int):
@@ -240,7 +245,7 @@ class Memory:
             for i, stride in zip(index, self.strides, strict=True)
         )
         width = next(i.width for i in index if isinstance(i, Vec))
-        return self._place(b, first)[0], width
+        return self._place(b, first, 0)[0], width
 
     def load(self, b: ty.Builder, index: tuple[Index, ...]) -> ty.Value:
         element = ty.memory_type(self.dtype)
@@ -248,7 +253,7 @@ class Memory:
             start, width = self._rows(b, index)
             value = self._load_group(b, start, width, number)
             return ty.from_memory(b, value, self.dtype)
-        position, width = self._place(b, index)
+        position, width = self._place(b, index, self.part)
         if _is_vector(position):
             value = self._gather(b, position, element, width)
         else:
@@ -302,7 +307,7 @@ class Memory:
         return value
 
     def store(self, b: ty.Builder, index: tuple[Index, ...], value: ty.Value) -> None:
-        position, width = self._place(b, index)
+        position, width = self._place(b, index, self.part)
         value = ty.to_memory(b, ty.splat(b, value, width), self.dtype)
         if not _is_vector(position):
             address = self._address(b, position)

@@ -28,22 +28,35 @@ class Buffers:
         self.e, self.plan = e, e.plan
         loop, jaxpr = e.plan.loop, e.plan.loop.body.jaxpr
         self.loop = loop
-        count = len(jaxpr.invars) + len(e.plan.tails) + len(jaxpr.outvars)
+        given, made = e.plan.buffers
+        count = len(given) + len(e.plan.tails) + len(made)
         buffers, self.number = e.function.args[:count], e.function.args[count]
         self.num_in = len(jaxpr.invars)
-        results = self.num_in + len(e.plan.tails)
-        self.pointers = [*buffers[: self.num_in], *buffers[results:]]
-        self.tails = dict(
-            zip(e.plan.tails, buffers[self.num_in : results], strict=True)
-        )
+        rest = iter(buffers)
+        #: by the variables that have them, or share them with the one before
+        self.pointers = {i: next(rest) for i in given}
+        self.tails = {i: next(rest) for i in e.plan.tails}
+        self.pointers.update((i, next(rest)) for i in made)
         self.fixed = loop.num_consts + loop.num_carry
         self.carries: list[Any] = jaxpr.invars[loop.num_consts : self.fixed]
         # the variable that says how each buffer lies along the lanes
         ys = jaxpr.outvars[loop.num_carry :]
         self.variables = [*jaxpr.invars, *self.carries, *ys]
         self.first_y = self.num_in + loop.num_carry
-        self.stages = {i: Stage(e, self.variables[i]) for i in e.plan.batch_major}
+        self.stages = {
+            i: Stage(e, self.variables[i], self._parts(i))
+            for i in e.plan.batch_major
+            if i in self.pointers
+        }
         self.chunk: Any = None  # the steps that the stages hold
+
+    def _first(self, i: int) -> int:
+        """The variable that has the buffer of variable i."""
+        return i if i in self.pointers else i - 1
+
+    def _parts(self, i: int) -> int:
+        """How many variables the buffer of variable i is made of."""
+        return 2 if self._first(i) in self.plan.joined else 1
 
     def _memory(self, i: int) -> Memory:
         """Buffer i, seen from the current bases."""
@@ -52,13 +65,14 @@ class Buffers:
         if self._is_stacked(i):
             shape, lanes = (self.loop.length, *shape), (None, *lanes)
         rank = len(var.aval.shape)
-        strides, size = [0] * len(shape), 1
+        first, parts = self._first(i), self._parts(i)
+        strides, size = [0] * len(shape), parts
         for d in reversed(self.plan.layouts[i]):
             strides[d] = size
             size *= shape[d]
         offset: Index = 0
-        if i in self.plan.starts and i not in self.tails:
-            offset = self.plan.starts[i] * strides[0]
+        if first in self.plan.starts and first not in self.tails:
+            offset = self.plan.starts[first] * strides[0]
         group = 1
         for lane, stride in zip(lanes, strides, strict=True):
             if lane is not None:
@@ -76,13 +90,15 @@ class Buffers:
         beside = [l for l, s in zip(lanes, strides, strict=True) if s < group]
         assert 0 in shape or not any(beside), "numbers of a lane in several tiles"
         return Memory(
-            self.pointers[i],
+            self.pointers[first],
             np.dtype(var.aval.dtype),
             tuple(strides),
             offset,  # type: ignore[arg-type]
             group=group,
             fixed=self.e.has_read_only_loads and i < self.num_in,
             steady=i < self.loop.num_consts,
+            parts=parts,
+            part=i - first,
         )
 
     def _is_stacked(self, i: int) -> bool:
@@ -95,12 +111,12 @@ class Buffers:
 
     def _slice(self, i: int, t: ty.Value) -> Array:
         """The part of a stacked buffer that belongs to step t."""
-        var, b = self.variables[i], self.e.b
+        var, b, first = self.variables[i], self.e.b, self._first(i)
         if i in self.plan.counters:
             return counted(b, t, var.aval.dtype)
-        if i in self.stages:
-            here = self.stages[i].at(self.block, self.chunk, t)
-        elif i in self.tails:
+        if first in self.stages:
+            here = self.stages[first].at(self.block, self.chunk, t, i - first)
+        elif first in self.tails:
             here = self._in_two(i, t)
         else:
             here = self._memory(i).within(b, t)
@@ -109,10 +125,11 @@ class Buffers:
 
     def _in_two(self, i: int, t: ty.Value) -> Memory:
         """The same where the first steps stand in one array and the rest in another."""
-        b, tail = self.e.b, self.plan.tails[i]
+        b, whole = self.e.b, self._first(i)
+        tail = self.plan.tails[whole]
         first = b.icmp_signed("<", t, ir.Constant(ty.I64, tail.after))
         later = b.add(t, ir.Constant(ty.I64, tail.start - tail.after))
-        start = b.add(t, ir.Constant(ty.I64, self.plan.starts.get(i, 0)))
-        pointer = b.select(first, self.pointers[i], self.tails[i])
-        whole = replace(self._memory(i), pointer=pointer)
-        return whole.within(b, b.select(first, start, later))
+        start = b.add(t, ir.Constant(ty.I64, self.plan.starts.get(whole, 0)))
+        pointer = b.select(first, self.pointers[whole], self.tails[whole])
+        memory = replace(self._memory(i), pointer=pointer)
+        return memory.within(b, b.select(first, start, later))

@@ -5,7 +5,7 @@ Rules build `Array`s and ask the emitter for loops (`loops`) and scratch memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import product
 from types import MappingProxyType
@@ -159,7 +159,7 @@ class Emitter(Loops):
         assert target.memory is not None
         memory = target.memory
         if memory.group > 1:
-            self._put_groups(target, source)
+            self._put_groups([target], [source])
             return
         self.nest(
             target.shape,
@@ -169,8 +169,24 @@ class Emitter(Loops):
             source.cost,
         )
 
-    def _put_groups(self, target: Array, source: Array) -> None:
+    def put_parts(self, targets: Sequence[Array], sources: Sequence[Array]) -> None:
+        """The same for all parts of numbers that stand side by side in one memory."""
+        memories: list[Any] = [target.memory for target in targets]
+        if memories[0].group > 1:
+            self._put_groups(targets, sources)
+            return
+
+        def visit(index: tuple[Index, ...]) -> None:
+            values = [source.at(index) for source in sources]
+            for memory, value in zip(memories, values, strict=True):
+                memory.store(self.b, index, value)
+
+        cost = sum(source.cost for source in sources)
+        self.nest(targets[0].shape, targets[0].lanes, visit, cost=cost)
+
+    def _put_groups(self, targets: Sequence[Array], sources: Sequence[Array]) -> None:
         """Store lanes whose numbers lie side by side, whole groups at a time."""
+        target, *_ = targets
         memory = target.memory
         assert memory is not None
         inner = [i for i, stride in enumerate(memory.strides) if stride < memory.group]
@@ -184,15 +200,17 @@ class Emitter(Loops):
                 for i, k in zip(inner, number, strict=True):
                     place[i] = k
                 places.append(tuple(place))
-            values = [source.at(place) for place in places]
+            values = [source.at(place) for place in places for source in sources]
             if any(isinstance(i, Vec) for i in index):
                 memory.store_group(self.b, index, values)
                 return
-            for place, value in zip(places, values, strict=True):
-                memory.store(self.b, place, value)
+            ends = [(t, place) for place in places for t in targets]
+            for (each, place), value in zip(ends, values, strict=True):
+                each.memory.store(self.b, place, value)  # type: ignore[union-attr]
 
         along = memory.strides.index(memory.group)
-        self.nest(tuple(outer), target.lanes, visit, along, source.cost * len(numbers))
+        cost = sum(source.cost for source in sources) * len(numbers)
+        self.nest(tuple(outer), target.lanes, visit, along, cost)
 
     def keeps(self, body: Any, var: Atom, array: Array) -> bool:
         """Whether a value that could be computed where it is pulled is put away."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -56,22 +56,33 @@ def chunks(e: Emitter, length: int, reverse: bool) -> Iterator[Chunk]:
 
 
 class Stage:
-    """Some steps of a tile, of one stacked value: (blocks, steps, a block's shape)."""
+    """Some steps of a tile, of one stacked value: (blocks, steps, a block's shape).
 
-    def __init__(self, e: Emitter, var: Atom) -> None:
+    Of complex numbers both parts, in one more dimension.
+    """
+
+    def __init__(self, e: Emitter, var: Atom, parts: int = 1) -> None:
         vector = e.plan.vector
         assert vector is not None
         self.e, self.lanes = e, e.plan.local_lanes(var)
         shape = e.plan.local_shape(var)
         self.width = vector.extent
-        self.numbers = prod(shape) // self.width  # of a lane in a step
-        whole = (vector.blocks, STEPS, *shape)
-        self.memory = e.scratch(whole, (None, None, *self.lanes), var.aval.dtype)
+        self.numbers = parts * prod(shape) // self.width  # of a lane in a step
+        self.parts = parts
+        each = (parts,) if parts > 1 else ()
+        whole = (vector.blocks, STEPS, *shape, *each)
+        lanes = (None, None, *self.lanes, *(None for _ in each))
+        self.memory = e.scratch(whole, lanes, var.aval.dtype)
 
-    def at(self, block: Index, chunk: Chunk, time: ty.Value) -> Memory:
-        """What it holds of a block at one time."""
+    def at(self, block: Index, chunk: Chunk, time: ty.Value, part: int = 0) -> Memory:
+        """What it holds of a block, or of one part of its numbers, at one time."""
         b = self.e.b
-        return self.memory.within(b, block).within(b, b.sub(time, chunk.low))
+        here = self.memory.within(b, block).within(b, b.sub(time, chunk.low))
+        if self.parts == 1:
+            return here
+        *strides, apart = here.strides
+        offset: Any = add(b, here.offset, part * apart)
+        return replace(here, strides=tuple(strides), offset=offset)
 
     def bring(self, block: Index, chunk: Chunk, buffer: Memory) -> None:
         """Move the steps of a block here from its buffer."""

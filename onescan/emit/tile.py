@@ -79,11 +79,9 @@ class Tile(Buffers):
 
         with self._prepared():
             self._over_time(partial(self._step, starts, cells, rows))
-        for var, cell in cells.items():
-            self._deliver(var, cell)
+        self._deliver_all(cells)
         for here in self._blocks(starts):
-            for var, cell in self._here(rows, here).items():
-                self._deliver(var, cell)
+            self._deliver_all(self._here(rows, here))
         e.finish()
         e.b.ret_void()
         e.entry.branch(e.function.blocks[1])
@@ -126,11 +124,14 @@ class Tile(Buffers):
         for buffers in (xs, ys):
             found = []
             for i in buffers:
+                if self._first(i) != i:
+                    continue
                 array = self._slice(i, following)
                 assert array.memory is not None
-                if _bytes(array) >= SPAN and array.memory.is_dense(array.shape):
+                size = _bytes(array) * self._parts(i)
+                if size >= SPAN and array.memory.is_dense(array.shape):
                     start = array.memory.start(e.b)
-                    found.append(Span(start, _bytes(array), written=buffers is ys))
+                    found.append(Span(start, size, written=buffers is ys))
             left -= sum(span.size for span in found)
             spans += found if left >= 0 else []
         return spans
@@ -218,6 +219,19 @@ class Tile(Buffers):
         memory = self.e.scratch(like.shape, like.lanes, like.dtype)
         return self.e.stored(memory, like.shape, like.lanes)
 
+    def _deliver_all(self, cells: dict[Any, Array]) -> None:
+        """Put the last values of carries into their results."""
+        for var, cell in cells.items():
+            i = self._final_of(var)
+            if i in self.plan.joined:
+                other = cells[self.variables[i + 1]]
+                with self.e.one_writer(cell.lanes):
+                    self.e.put_parts(
+                        [self._whole(i), self._whole(i + 1)], [cell, other]
+                    )
+            elif self._first(i) == i:
+                self._deliver(var, cell)
+
     def _deliver(self, var: Atom, cell: Array) -> None:
         """Put the last value of a carry into its result."""
         final = self._whole(self._final_of(var))
@@ -285,15 +299,24 @@ class Tile(Buffers):
         for k, var in enumerate(outvars[self.loop.num_carry :]):
             laned = isinstance(var, Var) and var in self.laned.members
             if laned == (part is self.laned):
-                value = self._value(var, values)
-                with e.one_writer(value.lanes):
-                    e.put(self._slice(self.first_y + k, t), value)
+                self._put_y(self.first_y + k, values, t)
         pairs = [
             (cells[before], self._value(after, values))
             for before, after in zip(self.carries, outvars, strict=False)
             if before in cells
         ]
         renew(e, [cell for cell, _ in pairs], [value for _, value in pairs])
+
+    def _put_y(self, i: int, values: dict[Any, Array], t: ty.Value) -> None:
+        """Write a y of a step, or both of its parts where they share a buffer."""
+        value = self._value(self.variables[i], values)
+        if i in self.plan.joined:
+            both = [value, self._value(self.variables[i + 1], values)]
+            with self.e.one_writer(value.lanes):
+                self.e.put_parts([self._slice(i, t), self._slice(i + 1, t)], both)
+        elif self._first(i) == i:
+            with self.e.one_writer(value.lanes):
+                self.e.put(self._slice(i, t), value)
 
     def _value(self, var: Atom, values: dict[Any, Array]) -> Array:
         return literal(self.e, var) if isinstance(var, Literal) else values[var]

@@ -23,7 +23,7 @@ from typing import Any
 from onescan.emit.support import require_supported
 from onescan.loop import LeaveToXla, Loop
 from onescan.lowering.outcome import Left, Native, Seen
-from onescan.lowering.views import views
+from onescan.lowering.views import apart, views
 from onescan.passes import KERNEL_PASSES, WHILE_PASSES, XLA_PASSES
 from onescan.passes.constants import constants
 from onescan.passes.inline import inline
@@ -185,12 +185,14 @@ def called(compiled: Compiled, target: Target, notes: Seen) -> Lower:
 
     def lower(ctx: Any, *args: Any) -> Sequence[Any]:
         notes.update(dict.fromkeys(target.notes(plan)))
-        seen = views(plan, args, ctx.avals_in, target.reads_two_arrays)
-        if not seen:
+        joined = plan.joined - apart(plan, args)
+        here = replace(plan, joined=joined)
+        seen = views(here, args, ctx.avals_in, target.reads_two_arrays)
+        if not seen and joined == plan.joined:
             return plainly()(ctx, *args)
         notes.update(dict.fromkeys(seen.notes))
         there = replace(
-            plan, starts=seen.starts, tails=seen.tails, counters=seen.counters
+            here, starts=seen.starts, tails=seen.tails, counters=seen.counters
         )
         call = target.lower(there, target.build(there))
         return call(ctx.replace(avals_in=seen.types), *seen.args)

@@ -67,24 +67,34 @@ def views(
     for i in range(loop.num_consts + loop.num_carry, len(args)):
         if plan.layouts[i][0] != 0:  # time is not what it is stacked along
             continue
+        if i - 1 in plan.joined:  # it stands where its real part does
+            continue
         value = args[i]
+        if i in plan.joined:
+            value = program.whole_of(*args[i : i + 2])
         if _counts(value, loop.length):  # the kernel does not read it
             found[i], kinds[i] = program.one_zero()
             counters.add(i)
             continue
         if two_arrays and (pieces := _pieces(value)) is not None:
             value, last = pieces
-            after = program.type_of(value).shape[0]
+            after = program.array_type_of(value).shape[0]
             last, start = _source(last)
             tails[i] = Tail(after, start)
             rest.append(last)
         found[i], start = _source(value)
         if found[i] is not value:
             starts[i] = start
-        if i in starts or i in tails:
-            kinds[i] = program.type_of(found[i])
-    kinds += map(program.type_of, rest)
+        if i in starts or i in tails or i in plan.joined:
+            kinds[i] = program.array_type_of(found[i])
+    kinds += map(program.array_type_of, rest)
     return Views([*found, *rest], kinds, starts, tails, frozenset(counters))
+
+
+def apart(plan: Plan, args: Sequence[Value]) -> set[int]:
+    """Operands that could share a buffer with the next one, but are not made of one."""
+    operands = (i for i in plan.joined if i + 1 < len(args))
+    return {i for i in operands if program.whole_of(*args[i : i + 2]) is None}
 
 
 def _source(value: Value) -> tuple[Value, int]:
@@ -101,7 +111,7 @@ def _start(value: Value) -> int | None:
     op = program.maker_of(value)
     if op is None or op.name != "stablehlo.slice":
         return None
-    whole = program.type_of(op.operands[0])
+    whole = program.array_type_of(op.operands[0])
     starts, limits, strides = program.bounds_of(op)
     if whole is None or set(strides) != {1} or any(starts[1:]):
         return None
@@ -114,7 +124,10 @@ def _pieces(value: Value) -> tuple[Value, Value] | None:
     if op is None or op.name != "stablehlo.concatenate" or len(op.operands) != 2:
         return None
     first, last = op.operands
-    plain = program.type_of(first) is not None and program.type_of(last) is not None
+    plain = (
+        program.array_type_of(first) is not None
+        and program.array_type_of(last) is not None
+    )
     return (first, last) if plain and program.dimension_of(op) == 0 else None
 
 

@@ -148,6 +148,7 @@ def _with_own_conditions(
         jax.make_jaxpr(body)(*map(struct, parts.body.invars[:consts]), *carry),
         first,
         consts,
+        [True] * len(parts.carry),
     )
 
 

@@ -3,7 +3,8 @@
 In goes a loop with complex values; out comes one in which each of them is two, the real
 and the imaginary part, that goes the same way.  Kernels know only real numbers.  What
 only moves values moves both parts; products, quotients and functions are their
-textbook definitions.  The parts are taken before the loop, and joined after it.
+textbook definitions.  The parts are taken before the loop, and joined after it, but for
+kernels that read and write complex numbers where they stand (`plan/joined.py`).
 
 A loop with something that has no definition here is left as it is.
 """
@@ -45,6 +46,7 @@ def pairs(loop: Loop) -> Split | None:
         body=body,
         converted=nbytes([v.aval for v in stacked if _is_complex(v)]),
         unpaired=loop,
+        pairs=_pairs(jaxpr, body.jaxpr),
         num_consts=sum(map(_parts_of, consts)),
         num_carry=sum(map(_parts_of, carry)),
     )
@@ -64,6 +66,21 @@ def pairs(loop: Loop) -> Split | None:
         ]
 
     return Split("pairs", smaller, before, after, ("made pairs of complex numbers",))
+
+
+def _pairs(whole: Jaxpr, parted: Jaxpr) -> frozenset[tuple[Any, Any]]:
+    """The two variables of each complex operand and result."""
+    found = set()
+    for before, after in (
+        (whole.invars, parted.invars),
+        (whole.outvars, parted.outvars),
+    ):
+        rest = iter(after)
+        for v in before:
+            both = tuple(next(rest) for _ in range(_parts_of(v)))
+            if len(both) == 2 and all(isinstance(part, Var) for part in both):
+                found.add(both)
+    return frozenset(found)
 
 
 def without_complex(loop: Loop) -> Loop:

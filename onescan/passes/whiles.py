@@ -58,8 +58,9 @@ def rebuilt(
     body: ClosedJaxpr,
     cond_consts: int,
     body_consts: int,
+    kept: Sequence[bool],
 ) -> Loop:
-    """A while loop with another condition and body."""
+    """A while loop with another condition and body, and the carries that it kept."""
     made = compat.while_loop_of(
         {
             "cond_jaxpr": _without_constants(cond),
@@ -68,7 +69,26 @@ def rebuilt(
             "body_nconsts": body_consts,
         }
     )
-    return made.replace(name=loop.name, source=loop.source)
+    return made.replace(
+        name=loop.name,
+        source=loop.source,
+        unpaired=loop.unpaired,
+        pairs=_pairs(loop, made, kept),
+    )
+
+
+def _pairs(old: Loop, new: Loop, kept: Sequence[bool]) -> frozenset[tuple[Any, Any]]:
+    """The parts of complex numbers among the carries, by their new names."""
+    names: dict[Any, Any] = {}
+    for before, after in (
+        (old.body.jaxpr.invars[old.num_consts :], new.body.jaxpr.invars),
+        (old.body.jaxpr.outvars, new.body.jaxpr.outvars),
+    ):
+        there = after[len(after) - new.num_carry :]
+        names.update(zip(_those(before, kept), there, strict=False))
+    return frozenset(
+        (names[re], names[im]) for re, im in old.pairs if re in names and im in names
+    )
 
 
 def _without_constants(closed: ClosedJaxpr) -> ClosedJaxpr:
@@ -100,7 +120,8 @@ def unchanged(loop: Loop) -> Split | None:
     of_body = _Constants.of(parts.body, parts.body_consts, same, changing)
     if not any(same) and of_cond.all_read and of_body.all_read:
         return None
-    smaller = rebuilt(loop, of_cond.jaxpr, of_body.jaxpr, of_cond.count, of_body.count)
+    counts = of_cond.count, of_body.count
+    smaller = rebuilt(loop, of_cond.jaxpr, of_body.jaxpr, *counts, changing)
 
     def before(args: Values) -> Values:
         first, second, carry = parts.split(args)

@@ -107,12 +107,11 @@ def _order(plan: Plan, lanes: tuple[Lane | None, ...], i: int) -> tuple[bool, in
 
 def buffer_layouts(plan: Plan) -> tuple[list[Any], list[Any]]:
     """Orders of dimensions, minor to major, of the operands and of the results."""
-    count = len(plan.loop.body.in_avals)
     layouts: list[Any] = [order[::-1] for order in plan.layouts]
     for i in plan.batch_major:  # these come in the kernel's own order
         layouts[i] = None
-    tails = [layouts[i] for i in plan.tails]
-    return layouts[:count] + tails, layouts[count:]
+    operands, results = ([layouts[i] for i in some] for some in plan.buffers)
+    return operands + [layouts[i] for i in plan.tails], results
 
 
 def power_below(n: int) -> int:

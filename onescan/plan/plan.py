@@ -84,6 +84,8 @@ class Plan:
     #: by operand: where the rest of its steps stand, in one more operand each
     tails: dict[int, Tail] = field(default_factory=dict)
     counters: frozenset[int] = frozenset()  # operands that are the numbers of the steps
+    #: real parts among operands and then results, that share a buffer with the next one
+    joined: frozenset[int] = frozenset()
     stencil: bool = False  # whether positions of a large grid look at their neighbours
     rows: Any = None  # the grid whose rows the blocks of a team share (`halo.Rows`)
 
@@ -95,6 +97,13 @@ class Plan:
     def vector(self) -> Lane | None:
         """The lane that vectors lie along, if they lie along a lane."""
         return next((lane for lane in self.lanes if lane.vector), None)
+
+    @property
+    def buffers(self) -> tuple[list[int], list[int]]:
+        """Operands and results, of those that share a buffer the first."""
+        count = len(self.loop.body.in_avals)
+        first = [i for i in range(len(self.layouts)) if i - 1 not in self.joined]
+        return [i for i in first if i < count], [i for i in first if i >= count]
 
     @property
     def batch_major(self) -> list[int]:

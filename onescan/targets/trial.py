@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
+
+from jax import lax
 
 from onescan.loop import nbytes
 from onescan.passes.surround import arguments, bound, stock
+from onescan.plan.joined import whole_type
 from onescan.plan.plan import Plan
 from onescan.targets.base import Target
 from onescan.tune.measure import Trial, measured
@@ -31,9 +35,39 @@ def tried(target: Target, plan: Plan, kernel: Any, expected: Speed) -> Speed:
     ours = loop if whole else short
     if ours is not plan.loop:
         plan, kernel = target.verified(*target.fitting(target.plan(ours)))
-    native = lambda *args: bound(ours, target.lower(plan, kernel))(*args)
+    native = _of_whole_numbers(plan, bound(ours, target.lower(plan, kernel)))
     theirs = (loop.unpaired or loop).in_steps().replace(length=some)
     return measured(
-        Trial(native, arguments(ours), ours.length),
+        Trial(native, _given(plan), ours.length),
         Trial(bound(theirs, stock(theirs)), arguments(theirs), theirs.length),
     )
+
+
+def _given(plan: Plan) -> list[Any]:
+    """The types of what a kernel takes, complex numbers whole."""
+    types = arguments(plan.loop)
+    operands, _ = plan.buffers
+    return [whole_type(plan, i, types[i]) for i in operands]
+
+
+def _of_whole_numbers(plan: Plan, call: Callable[..., Sequence[Any]]) -> Any:
+    """The same call, which takes and gives complex numbers whole."""
+    operands, results = plan.buffers
+    count = len(plan.loop.body.in_avals)
+
+    def called(*args: Any) -> list[Any]:
+        outs = call(
+            *(
+                part
+                for i, x in zip(operands, args, strict=True)
+                for part in ((x.real, x.imag) if i in plan.joined else (x,))
+            )
+        )
+        return [
+            lax.complex(*outs[i - count : i - count + 2])
+            if i in plan.joined
+            else outs[i - count]
+            for i in results
+        ]
+
+    return called

@@ -21,8 +21,8 @@ def build(plan: Plan) -> tuple[ir.Module, Profile]:
     """The LLVM module of a planned loop, which defines `kernel`, and what it does."""
     module = ir.Module("onescan")
     allow(module, plan.features)
-    loop = plan.loop
-    count = len(loop.body.in_avals) + len(plan.tails) + len(loop.body.out_avals)
+    operands, results = plan.buffers
+    count = len(operands) + len(plan.tails) + len(results)
     void = ir.VoidType()
     patient = looks(plan)
     extra = [ty.I64] if patient else []

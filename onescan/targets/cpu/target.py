@@ -12,6 +12,7 @@ from onescan.naming import millions
 from onescan.passes import PASSES
 from onescan.passes.surround import results_of
 from onescan.passes.worth import keeps_busy
+from onescan.plan.joined import joined, whole_type
 from onescan.plan.layout import buffer_layouts
 from onescan.plan.patience import tiles_between
 from onescan.plan.plan import INTERLEAVED, Plan, minor_dimension
@@ -24,6 +25,7 @@ from onescan.targets.base import Lower, Target
 from onescan.targets.cpu import products  # noqa: F401, which lowers products
 from onescan.targets.cpu.build import build
 from onescan.targets.cpu.emitter import ON_STACK
+from onescan.targets.cpu.joins import joining
 from onescan.targets.cpu.kernel import (
     Kernel,
     assembly,
@@ -75,21 +77,21 @@ class Cpu(Target):
         return f"vectors of {self.machine.vector_bytes // 4} numbers"
 
     def plan(self, loop: Loop) -> Plan:
-        return choose(loop, self.machine)
+        return joined(choose(loop, self.machine))
 
     def build(self, plan: Plan) -> Kernel:
-        body = plan.loop.body
+        operands, results = plan.buffers
         module, profile = build(plan)
         if instructions(module) > LONG and _lies_across(plan):
             return self.build(replace(plan, across=INTERLEAVED))
         return Kernel(
             module=module,
-            num_operands=len(body.in_avals) + len(plan.tails),
-            num_results=len(body.out_avals),
+            num_operands=len(operands) + len(plan.tails),
+            num_results=len(results),
             tiles=plan.tiles,
             threads=plan.threads,
             grain=plan.grain,
-            result_bytes=tuple(nbytes([aval]) for aval in results_of(plan.loop)),
+            result_bytes=_result_bytes(plan),
             look=tiles_between(plan),
             profile=profile,
         )
@@ -102,9 +104,10 @@ class Cpu(Target):
         width = plan.vector.extent // 2
         if width < FEWEST_LANES:
             return None
-        narrow = choose(plan.loop, replace(self.machine, vector_bytes=4 * width))
-        fewer = narrow.vector is not None and narrow.vector.extent <= width
-        return narrow if fewer else None
+        narrow = replace(self, machine=replace(self.machine, vector_bytes=4 * width))
+        plan = narrow.plan(plan.loop)
+        fewer = plan.vector is not None and plan.vector.extent <= width
+        return plan if fewer else None
 
     def verified(self, plan: Plan, kernel: Kernel) -> tuple[Plan, Kernel]:
         """Planned anew where the kernel would do work twice."""
@@ -164,7 +167,7 @@ class Cpu(Target):
     def lower(self, plan: Plan, kernel: Kernel) -> Lower:
         """In the layouts that the kernel wants."""
         call = lowering(code(kernel), *buffer_layouts(plan))
-        return transposing(call, *_orders(plan))
+        return joining(transposing(call, *_orders(plan)), plan)
 
     def stages(self, kernel: Kernel) -> Iterator[tuple[str, str]]:
         yield "llvm", str(kernel.module)
@@ -192,11 +195,21 @@ def _lies_across(plan: Plan) -> bool:
 def _orders(plan: Plan) -> tuple[Orders, Orders]:
     """Of the operands and of the results, what the program has to transpose."""
     loop = plan.loop
-    count = len(loop.body.in_avals)
     types = [*loop.body.in_avals, *loop.body.out_avals]
-    orders = {
-        i: (compat.stacked(types[i], loop.length), plan.layouts[i])
-        for i in plan.batch_major
-    }
-    operands = {i: order for i, order in orders.items() if i < count}
-    return operands, {i - count: o for i, o in orders.items() if i >= count}
+
+    def orders(buffers: list[int]) -> Orders:
+        return {
+            k: (whole_type(plan, i, compat.stacked(types[i], loop.length)), order)
+            for k, i in enumerate(buffers)
+            if i in plan.batch_major
+            for order in [plan.layouts[i]]
+        }
+
+    operands, results = map(orders, plan.buffers)
+    return operands, results
+
+
+def _result_bytes(plan: Plan) -> tuple[int, ...]:
+    types, count = results_of(plan.loop), len(plan.loop.body.in_avals)
+    _, results = plan.buffers
+    return tuple(nbytes([whole_type(plan, i, types[i - count])]) for i in results)
