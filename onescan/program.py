@@ -57,14 +57,20 @@ def is_complex(value: Any) -> bool:
 
 
 def whole_of(re: Any, im: Any) -> Any:
-    """The complex numbers that two values are the parts of; None if they are not."""
+    """The complex numbers that two values are parts of; None if there are none.
+
+    Numbers that the program puts together of parts are better taken as those.
+    """
     first, second = maker_of(re), maker_of(im)
     if first is None or second is None:
         return None
     if (first.name, second.name) != ("stablehlo.real", "stablehlo.imag"):
         return None
-    same = first.operands[0] == second.operands[0]
-    return first.operands[0] if same else None
+    whole, other = first.operands[0], second.operands[0]
+    maker = maker_of(whole)
+    if whole != other or (maker is not None and maker.name == "stablehlo.complex"):
+        return None
+    return whole
 
 
 def joined(re: Any, im: Any) -> Any:

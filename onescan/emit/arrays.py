@@ -147,10 +147,10 @@ class Memory:
         return replace(self, strides=tuple(rest), offset=offset)
 
     def _place(
-        self, b: ty.Builder, index: tuple[Index, ...], part: int
+        self, b: ty.Builder, index: tuple[Index, ...], part: int = 0
     ) -> tuple[Index, int]:
         """(position, width): a scalar start with a width, or a vector of places."""
-        scalar: Index = add(b, self.offset, part)
+        scalar = add(b, self.offset, part)
         vector_stride, width, wild = 0, 0, None
         for component, stride in zip(index, self.strides, strict=True):
             if isinstance(component, Vec):
@@ -159,8 +159,8 @@ class Memory:
                 scalar = add(b, scalar, scale(b, component.base, stride))
             elif _is_vector(component):
                 width = component.type.count  # type: ignore[union-attr]
-                part = scale(b, component, stride)
-                wild = part if wild is None else add(b, wild, part)
+                places = scale(b, component, stride)
+                wild = places if wild is None else add(b, wild, places)
             else:
                 scalar = add(b, scalar, scale(b, component, stride))
         if wild is None and (width == 0 or vector_stride == 0):
@@ -245,7 +245,7 @@ class Memory:
             for i, stride in zip(index, self.strides, strict=True)
         )
         width = next(i.width for i in index if isinstance(i, Vec))
-        return self._place(b, first, 0)[0], width
+        return self._place(b, first)[0], width
 
     def load(self, b: ty.Builder, index: tuple[Index, ...]) -> ty.Value:
         element = ty.memory_type(self.dtype)

@@ -68,7 +68,7 @@ def _variables(plan: Plan) -> list[Any]:
 def _may_share(plan: Plan, i: int, variables: list[Any]) -> bool:
     """Whether a variable and the next one are parts that lie alike."""
     re, im = variables[i], variables[i + 1]
-    if not (isinstance(re, Var) and isinstance(im, Var)):
+    if not all(isinstance(part, Var) for part in (re, im)):
         return False
     alike = plan.local_lanes(re) == plan.local_lanes(im)
     same = plan.layouts[i] == plan.layouts[i + 1]
