@@ -83,6 +83,24 @@ def parts_of(value: Any) -> tuple[Any, Any]:
     return stablehlo.real(value), stablehlo.imag(value)
 
 
+def product_like(op: Any, x: Any, y: Any) -> Any:
+    """The product of two other matrices, in the way of a product of the program."""
+    shape = op.results[0].type.shape
+    kind = ir.RankedTensorType.get(shape, x.type.element_type)
+    names = ("dot_dimension_numbers", "precision_config", "algorithm")
+    how = {name: op.attributes[name] for name in names if name in op.attributes}
+    made = ir.Operation.create(op.name, [kind], [x, y], how)
+    return made.results[0]
+
+
+def is_zero(value: Any) -> bool:
+    """Whether a value is known to be full of zeros."""
+    op = maker_of(value)
+    if op is not None and op.name == "stablehlo.broadcast_in_dim":
+        return is_zero(op.operands[0])
+    return op is not None and op.name == "stablehlo.constant" and splat_of(op) == 0
+
+
 @cache
 def _dtypes() -> dict[str, np.dtype]:
     """Types of numbers, by the names that programs have for them."""

@@ -272,3 +272,10 @@ def counted(b: ty.Builder, step: ty.Value, dtype: Any) -> Array:
     dtype = np.dtype(dtype)
     value = convert(b, step, np.dtype(np.int64), dtype)
     return Array((), dtype, lambda index: value)
+
+
+def zeros(dtype: Any, shape: tuple[int, ...]) -> Array:
+    """An array of nothing else."""
+    dtype = np.dtype(dtype)
+    value = ty.literal(dtype.type(0), dtype)
+    return Array(shape, dtype, lambda index: value)

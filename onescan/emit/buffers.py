@@ -14,7 +14,7 @@ from llvmlite import ir
 
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, Memory, add, scale
-from onescan.emit.body import counted
+from onescan.emit.body import counted, zeros
 from onescan.emit.emitter import Emitter
 from onescan.emit.staged import Stage
 
@@ -114,6 +114,8 @@ class Buffers:
         var, b, first = self.variables[i], self.e.b, self._first(i)
         if i in self.plan.counters:
             return counted(b, t, var.aval.dtype)
+        if i in self.plan.zeros:
+            return zeros(var.aval.dtype, self.plan.local_shape(var))
         if first in self.stages:
             here = self.stages[first].at(self.block, self.chunk, t, i - first)
         elif first in self.tails:

@@ -119,7 +119,8 @@ class Tile(Buffers):
             return []
         e, spans, left = self.e, [], self.plan.l2 * AHEAD
         following = e.b.add(t, ir.Constant(ty.I64, -1 if self.loop.reverse else 1))
-        xs = [i for i in range(self.fixed, self.num_in) if i not in self.plan.counters]
+        unread = self.plan.counters | self.plan.zeros
+        xs = [i for i in range(self.fixed, self.num_in) if i not in unread]
         ys = range(self.first_y, len(self.variables))
         for buffers in (xs, ys):
             found = []

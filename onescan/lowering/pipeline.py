@@ -23,6 +23,7 @@ from typing import Any
 from onescan.emit.support import require_supported
 from onescan.loop import LeaveToXla, Loop
 from onescan.lowering.outcome import Left, Native, Seen
+from onescan.lowering.real_products import by_parts
 from onescan.lowering.views import apart, views
 from onescan.passes import KERNEL_PASSES, WHILE_PASSES, XLA_PASSES
 from onescan.passes.constants import constants
@@ -185,9 +186,10 @@ def called(compiled: Compiled, target: Target, notes: Seen) -> Lower:
 
     def lower(ctx: Any, *args: Any) -> Sequence[Any]:
         notes.update(dict.fromkeys(target.notes(plan)))
-        joined = plan.joined - apart(plan, args)
-        here = replace(plan, joined=joined)
-        seen = views(here, args, ctx.avals_in, target.reads_two_arrays)
+        given, zeros = by_parts(plan, args)
+        joined = plan.joined - apart(plan, given)
+        here = replace(plan, joined=joined, zeros=zeros)
+        seen = views(here, given, ctx.avals_in, target.reads_two_arrays)
         if not seen and joined == plan.joined:
             return plainly()(ctx, *args)
         notes.update(dict.fromkeys(seen.notes))

@@ -86,6 +86,7 @@ class Plan:
     counters: frozenset[int] = frozenset()  # operands that are the numbers of the steps
     #: real parts among operands and then results, that share a buffer with the next one
     joined: frozenset[int] = frozenset()
+    zeros: frozenset[int] = frozenset()  # operands that are all zeros, and not read
     stencil: bool = False  # whether positions of a large grid look at their neighbours
     rows: Any = None  # the grid whose rows the blocks of a team share (`halo.Rows`)
 
