@@ -26,7 +26,6 @@ from onescan.passes.simplify import simplify
 from onescan.passes.sink import sink
 from onescan.passes.split import variables
 
-
 #: a product of enough multiply-adds for each number of its result, and its operand
 DEEP, LONG = jnp.tile(W, (2, 1)), jnp.tile(X, (1, 1, 2))
 
