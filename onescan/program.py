@@ -124,6 +124,11 @@ def bounds_of(op: Any) -> tuple[list[int], list[int], list[int]]:
     return starts, limits, strides
 
 
+def order_of(op: Any) -> list[int]:
+    """The dimensions of a transposition's operand, in the order of its result."""
+    return list(ir.DenseI64ArrayAttr(op.attributes["permutation"]))
+
+
 def dimension_of(op: Any) -> int:
     """The dimension along which the program puts arrays one after the other."""
     return ir.IntegerAttr(op.attributes["dimension"]).value

@@ -63,7 +63,8 @@ class Buffers:
         e, var = self.e, self.variables[i]
         shape, lanes = tuple(var.aval.shape), self.plan.local_lanes(var)
         if self._is_stacked(i):
-            shape, lanes = (self.loop.length, *shape), (None, *lanes)
+            steps = self.plan.wholes.get(i, self.loop.length)
+            shape, lanes = (steps, *shape), (None, *lanes)
         rank = len(var.aval.shape)
         first, parts = self._first(i), self._parts(i)
         strides, size = [0] * len(shape), parts

@@ -24,6 +24,7 @@ from onescan.checking.check import lower_both
 from onescan.errors import EngineError, EngineWarning
 from onescan.loop import LeaveToXla, Loop
 from onescan.lowering.absorb import absorbed
+from onescan.lowering.batches import seen_axes
 from onescan.lowering.llvm import compile_loop
 from onescan.lowering.outcome import Left, Native
 from onescan.passes.surround import Lower
@@ -53,9 +54,18 @@ def lower_scan(ctx: Any, *args: Any, **params: Any) -> Sequence[Any]:
         loop = compat.loop_of(params)
         if mark == compat.LEFT and _is_around_others(loop):
             return compat.stock_rule(ctx, *args, **params)
-        loop = loop.replace(added_axes=compat.added_axes(mark, params))
+        loop = loop.replace(added_axes=_added_axes(ctx, loop, mark, params, args))
         stock = partial(compat.stock_rule, **params)
         return _lower(ctx, loop, stock, args, inner=mark == compat.INNER)
+
+
+def _added_axes(
+    ctx: Any, loop: Loop, mark: str | None, params: dict[str, Any], args: Any
+) -> int:
+    """Axes that `jax.vmap` put in front of time, told by the mark or the program."""
+    if mark is None and absorbs(compat.platform(ctx) or ""):
+        return seen_axes(loop, args)
+    return compat.added_axes(mark, params)
 
 
 def lower_while(ctx: Any, *args: Any, **params: Any) -> Sequence[Any]:

@@ -194,7 +194,11 @@ def called(compiled: Compiled, target: Target, notes: Seen) -> Lower:
             return plainly()(ctx, *args)
         notes.update(dict.fromkeys(seen.notes))
         there = replace(
-            here, starts=seen.starts, tails=seen.tails, counters=seen.counters
+            here,
+            starts=seen.starts,
+            wholes=seen.wholes,
+            tails=seen.tails,
+            counters=seen.counters,
         )
         call = target.lower(there, target.build(there))
         return call(ctx.replace(avals_in=seen.types), *seen.args)

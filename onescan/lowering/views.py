@@ -28,6 +28,9 @@ Value = Any  # of the program being lowered
 EXACT = {"int32": 2**31, "uint32": 2**32, "int64": 2**63, "uint64": 2**64}
 EXACT |= {"float32": 2**24, "float64": 2**53}
 
+#: steps of an array whose lanes stand in front, for each that a loop reads of them
+MOST = 2
+
 
 @dataclass(frozen=True)
 class Views:
@@ -36,6 +39,7 @@ class Views:
     args: list[Value]
     types: list[Any]
     starts: dict[int, int]  # by operand: the step of its array that is the first
+    wholes: dict[int, int]  # and how many it has, where those of a lane lie together
     tails: dict[int, Tail]  # by operand: where its last steps are, in one more each
     counters: frozenset[int]  # operands that are the numbers of the steps
 
@@ -62,10 +66,18 @@ def views(
     found, kinds = list(args), list(types)
     starts: dict[int, int] = {}
     tails: dict[int, Tail] = {}
+    wholes: dict[int, int] = {}
     counters: set[int] = set()
     rest: list[Value] = []
     for i in range(loop.num_consts + loop.num_carry, len(args)):
-        if plan.layouts[i][0] != 0:  # time is not what it is stacked along
+        joined = i in plan.joined or i - 1 in plan.joined
+        if plan.layouts[i][0] != 0:  # the steps of each lane stand side by side
+            whole, start = source_of(args[i])
+            kind = program.type_of(whole)
+            here = whole is not args[i] and two_arrays and not joined
+            if here and _is_most(kind, loop.length):
+                found[i], kinds[i], starts[i] = whole, kind, start
+                wholes[i] = kind.shape[0]
             continue
         if i - 1 in plan.joined:  # it stands where its real part does
             continue
@@ -79,16 +91,16 @@ def views(
         if two_arrays and (pieces := _pieces(value)) is not None:
             value, last = pieces
             after = program.array_type_of(value).shape[0]
-            last, start = _source(last)
+            last, start = source_of(last)
             tails[i] = Tail(after, start)
             rest.append(last)
-        found[i], start = _source(value)
+        found[i], start = source_of(value)
         if found[i] is not value:
             starts[i] = start
         if i in starts or i in tails or i in plan.joined:
             kinds[i] = program.array_type_of(found[i])
     kinds += map(program.array_type_of, rest)
-    return Views([*found, *rest], kinds, starts, tails, frozenset(counters))
+    return Views([*found, *rest], kinds, starts, wholes, tails, frozenset(counters))
 
 
 def apart(plan: Plan, args: Sequence[Value]) -> set[int]:
@@ -97,13 +109,18 @@ def apart(plan: Plan, args: Sequence[Value]) -> set[int]:
     return {i for i in operands if program.whole_of(*args[i : i + 2]) is None}
 
 
-def _source(value: Value) -> tuple[Value, int]:
+def source_of(value: Value) -> tuple[Value, int]:
     """The array that a value is a slice of along time, and where it begins there."""
     first = 0
     while (start := _start(value)) is not None:
         value = program.maker_of(value).operands[0]
         first += start
     return value, first
+
+
+def _is_most(kind: Any, length: int) -> bool:
+    """Whether a loop reads most steps of an array, which may have to be moved."""
+    return kind is not None and kind.shape[0] <= MOST * length
 
 
 def _start(value: Value) -> int | None:

@@ -81,6 +81,8 @@ class Plan:
     stored: frozenset[Any] = frozenset()  # values that are put into memory in any case
     #: by operand: the step of its array that the loop reads first
     starts: dict[int, int] = field(default_factory=dict)
+    #: by operand: the steps of its array, if they are more than those of the loop
+    wholes: dict[int, int] = field(default_factory=dict)
     #: by operand: where the rest of its steps stand, in one more operand each
     tails: dict[int, Tail] = field(default_factory=dict)
     counters: frozenset[int] = frozenset()  # operands that are the numbers of the steps

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -120,6 +120,61 @@ def test_random_keys() -> None:
         return last, jax.random.key_data(seen)
 
     assert_same(walk(onescan.scan), walk(lax.scan))
+
+
+# what is seen of one, around a loop of a library's
+
+
+@pytest.fixture
+def _installed() -> Iterator[None]:
+    onescan.install()
+    yield
+    onescan.uninstall()
+
+
+def smoothed(c: Any, xs: Any) -> Any:
+    """Forth, and back over all but the last of what that gave."""
+    step = lambda c, x: (0.5 * c + x, jnp.stack([c, x]))
+    _, ys = lax.scan(step, c, xs)
+    back = lambda c, y: (0.5 * c + y.sum(), c * y)
+    return lax.scan(back, c, ys[:-1], reverse=True)[1]
+
+
+@pytest.mark.usefixtures("_installed")
+def test_a_batch_is_seen_where_xs_are_moved(plans: list[Plan]) -> None:
+    args = data(20), data(20, 50)
+    f = jax.vmap(smoothed)
+    program = jax.jit(f).lower(*args).compile()
+    forth, *_, back = plans
+    assert forth.batch_major == [1, 3]
+    assert back.batch_major == [1, 3]
+    assert back.wholes == {1: 50}
+    assert moves_nothing(program)
+    native = program(*args)
+    onescan.uninstall()
+    assert_same(native, jax.jit(lambda *a: f(*a))(*args))
+
+
+@pytest.mark.usefixtures("_installed")
+def test_a_batch_is_seen_where_steps_take_their_part(plans: list[Plan]) -> None:
+    def f(c: Any, rows: Any) -> Any:
+        step = lambda c, t: (0.5 * c + rows[t], jnp.stack([c, rows[t]]))
+        return lax.scan(step, c, jnp.arange(50))[1]
+
+    args = data(20), data(20, 50)
+    program = jax.jit(jax.vmap(f)).lower(*args).compile()
+    assert plans[-1].loop.added_axes == 1
+    native = program(*args)
+    onescan.uninstall()
+    assert_same(native, jax.jit(jax.vmap(f))(*args))
+
+
+@pytest.mark.usefixtures("_installed")
+def test_no_batch_is_seen_where_time_is_in_front(plans: list[Plan]) -> None:
+    f = lambda c, xs: filtered(c, xs, scan=lax.scan)
+    jax.jit(f).lower(data(20), data(50, 20))
+    jax.jit(jax.vmap(f, in_axes=(0, 1))).lower(data(20), data(50, 20))
+    assert all(plan.batch_major == [] for plan in plans)
 
 
 # the kernel

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from onescan import compat
 from onescan.emit.budget import instructions, require_short
@@ -199,7 +200,7 @@ def _orders(plan: Plan) -> tuple[Orders, Orders]:
 
     def orders(buffers: list[int]) -> Orders:
         return {
-            k: (whole_type(plan, i, compat.stacked(types[i], loop.length)), order)
+            k: (whole_type(plan, i, _stacked(plan, i, types[i])), order)
             for k, i in enumerate(buffers)
             if i in plan.batch_major
             for order in [plan.layouts[i]]
@@ -213,3 +214,8 @@ def _result_bytes(plan: Plan) -> tuple[int, ...]:
     types, count = results_of(plan.loop), len(plan.loop.body.in_avals)
     _, results = plan.buffers
     return tuple(nbytes([whole_type(plan, i, types[i - count])]) for i in results)
+
+
+def _stacked(plan: Plan, i: int, of_step: Any) -> Any:
+    """The type of a stacked buffer, of which a loop may read some steps only."""
+    return compat.stacked(of_step, plan.wholes.get(i, plan.loop.length))

@@ -1,0 +1,55 @@
+"""Batches: what the program around a loop tells of an axis that `jax.vmap` added.
+
+A loop that is marked as ours says how many axes it had before (`compat.added_axes`).
+Those of libraries, which call JAX's own scan, say nothing; but where `jax.vmap` had its
+batch in front of time, the program shows it: xs are moved before the loop, from
+(lanes, steps, ...) to (steps, lanes, ...), or steps take their part of an array which
+has all lanes in front, by a gather that only a batched index is.
+
+Only time depends on it: the kernel says which layout it wants, and XLA provides it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from onescan import program
+from onescan.loop import Loop
+from onescan.lowering.views import source_of
+
+Value = Any  # of the program being lowered
+
+
+def seen_axes(loop: Loop, args: Sequence[Value]) -> int:
+    """1 where a batch stands in front of time around a loop, 0 where none is seen."""
+    first = loop.num_consts + loop.num_carry
+    xs = zip(args[first:], loop.x_avals, strict=True)
+    lanes = {aval.shape[0] for aval in loop.carry_avals if aval.shape}
+    along = [x for x, aval in xs if aval.shape and aval.shape[0] in lanes]
+    if along:
+        return int(all(map(_is_moved, along)))
+    return int(any(_is_read_in_part(loop, k, lanes) for k in range(loop.num_consts)))
+
+
+def _is_moved(value: Value) -> bool:
+    """Whether time was the second axis of an array, and is the first of this."""
+    op = program.maker_of(source_of(value)[0])
+    if op is None or op.name != "stablehlo.transpose":
+        return False
+    order = program.order_of(op)
+    return order[:2] == [1, 0] and order[2:] == sorted(order[2:])
+
+
+def _is_read_in_part(loop: Loop, k: int, lanes: set[int]) -> bool:
+    """Whether each step gathers one place of a constant, for all lanes in front."""
+    var: Any = loop.body.jaxpr.invars[k]
+    if len(var.aval.shape) < 2 or var.aval.shape[0] not in lanes:
+        return False
+    return any(
+        eqn.primitive.name == "gather"
+        and eqn.invars[0] is var
+        and eqn.params["slice_sizes"][:2] == (var.aval.shape[0], 1)
+        and 0 in eqn.params["dimension_numbers"].offset_dims
+        for eqn in loop.body.jaxpr.eqns
+    )
