@@ -28,6 +28,9 @@ FEWEST, MOST = 3, 20
 #: ratio of their times from which two calls are enough, and from which the first ones
 #: are, which touch their memory for the first time
 CLEAR, CLEAR_AT_ONCE = 2.0, 6.0
+#: calls of a kernel that seems to lose before that is clear: the first ones, of those
+#: with large results, are given memory that nobody has touched
+LOSING = 6
 #: different numbers that an array of them has
 VARIETY = 4096
 
@@ -61,8 +64,10 @@ def _in_turns(calls: Sequence[Callable[[], Any]], steps: Sequence[int]) -> list[
     if _ratio(least) > CLEAR_AT_ONCE:
         return least
     least, rounds, end = _round(calls, steps), 1, time.perf_counter() + SECONDS
-    while rounds < MOST and _ratio(least) < CLEAR:
-        if rounds >= FEWEST and time.perf_counter() > end:
+    while rounds < MOST:
+        ahead = least[0] < least[1] or rounds >= LOSING
+        late = rounds >= FEWEST and time.perf_counter() > end
+        if late or (ahead and _ratio(least) >= CLEAR):
             break
         least, rounds = list(map(min, least, _round(calls, steps))), rounds + 1
     return least
