@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from compare import assert_same
+from guarded import call_directly
 from jax import lax
 from passing import loop_of
 
@@ -166,6 +167,20 @@ def test_while_loops_keep_their_numbers_whole() -> None:
     assert_same(program(*args), theirs, rounding=4)
     (results,) = re.findall(r"= (\(.*\)) custom-call", program.as_text())
     assert results.startswith("(c64[20]")
+
+
+@pytest.mark.parametrize("size", [1, 3, 16, 33, 70])
+def test_no_access_leaves_a_buffer(size: int) -> None:
+    """Each ends at memory that kills who touches it."""
+    loop, args = loop_of(step, numbers(size), numbers(5, size, seed=1))
+    split = pairs(loop)
+    assert split is not None
+    target: Any = target_of("cpu")
+    plan = target.plan(split.loop)
+    kinds = [((size,), np.complex64), ((5, size), np.complex64)]
+    ours = call_directly(target.build(plan), args, kinds)
+    last, ys = lax.scan(step, *args)
+    assert_same(ours, [np.asarray(last), np.asarray(ys)], rounding=4)
 
 
 def test_large_carries_and_constants_stay_apart() -> None:
