@@ -1,6 +1,7 @@
 """The programs of the benchmark, one file for each family."""
 
 from programs import (
+    complex_numbers,
     decoding,
     inference,
     issues,
@@ -24,6 +25,7 @@ FAMILIES = (
     states,
     lattices,
     waves,
+    complex_numbers,
     decoding,
     loops,
     issues,
