@@ -206,7 +206,7 @@ def main() -> None:
     parser.add_argument("--measure", action="store_true", help="time what is close")
     parser.add_argument("--minutes", type=float, default=60, help="stop after these")
     options = parser.parse_args()
-    console, found, trouble = Console(), noted(options.suites), []
+    console, found, trouble = Console(), [], []
     end = time.monotonic() + 60 * options.minutes
     onescan.install()
     warnings.simplefilter("ignore")
@@ -228,6 +228,7 @@ def main() -> None:
         found += loops
         native = sum(loop.engine == "native" for loop in loops)
         console.print(f"{program.name}: {native} of {len(loops)} native", markup=False)
+    found += noted(options.suites)
     for head, lines in zip(HEADS, (by_family(found), by_reason(found)), strict=True):
         table = Table(*head)
         for line in lines:
