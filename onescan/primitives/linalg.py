@@ -87,6 +87,17 @@ def _qr_refused(eqn: Equation) -> str | None:
     return _refused(eqn)
 
 
+def _reflected_work(eqn: Equation) -> tuple[int, float]:
+    """Reflections of all columns: of the matrix itself, or of another."""
+    *_, rows, columns = eqn.outvars[0].aval.shape
+    count, _, width = _sizes(eqn)
+    return count * min(rows, width), 2.0 * rows * columns + 2 * ROOT
+
+
+def _ormqr_refused(eqn: Equation) -> str | None:
+    return _refused(eqn) if eqn.params["left"] else "multiplies from the right"
+
+
 def _eigh_work(eqn: Equation) -> tuple[int, float]:
     """Of a library: to tridiagonal form, rotations of that, and the vectors."""
     count, n, _ = _sizes(eqn)
@@ -174,6 +185,22 @@ RECORDS = [
         work=_qr_work,
         refuses=_qr_refused,
         words=("QR factor", "QR factors"),
+    ),
+    Primitive(
+        name="geqrf",
+        kind="matrix",
+        axes=_batched,
+        work=_reflected_work,
+        refuses=_qr_refused,
+        words=("QR factor", "QR factors"),
+    ),
+    Primitive(
+        name="ormqr",
+        kind="matrix",
+        axes=_batched,
+        work=_reflected_work,
+        refuses=_ormqr_refused,
+        words=("product of reflections", "products of reflections"),
     ),
     Primitive(
         name="eigh",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -94,6 +95,39 @@ def test_qr_is_as_good_as_lapack(n: int, dtype: Any, alone: bool) -> None:
     assert_no_worse(*map(error, found), dtype)
 
 
+@pytest.mark.parametrize("shape", [(3, 3), (5, 3), (9, 4)])
+@pytest.mark.parametrize("engine", ["native", "interpreter"])
+@pytest.mark.parametrize("batch", [(), (20,)])
+def test_packed_reflections(
+    shape: tuple[int, int], engine: str, batch: tuple[int, ...]
+) -> None:
+    """Least squares as Lineax solves them, and the way back."""
+    rng = np.random.default_rng(0)
+    whole = rng.normal(size=(*batch, *shape)).astype("float32")
+    vectors = rng.normal(size=(*batch, 3, shape[0])).astype("float32")
+
+    def one(scan: Any) -> Any:
+        def run(matrix: Any, xs: Any) -> Any:
+            def step(c: Any, x: Any) -> Any:
+                packed, scales = jnp.linalg.qr(matrix + c, mode="raw")
+                product = partial(lax.linalg.ormqr, packed.mT, scales)
+                turned = product(x[:, None], transpose=True)
+                return 0.1 * c + 0.1, (turned, product(turned), packed, scales)
+
+            return scan(step, jnp.float32(0), xs)[1]
+
+        for _ in batch:
+            run = jax.vmap(run)
+        return jax.jit(run)
+
+    with onescan.engine(engine):
+        ours = one(onescan.scan)(whole, vectors)
+    stock = one(lax.scan)(whole, vectors)
+    for x, y in zip(ours, stock, strict=True):
+        np.testing.assert_allclose(x, y, rtol=2e-5, atol=2e-5)
+    np.testing.assert_allclose(ours[1][..., 0], vectors, rtol=2e-5, atol=2e-5)
+
+
 @pytest.mark.parametrize("n", [3, 12])
 def test_nan_where_jax_has_nan(n: int) -> None:
     good = np.eye(n, dtype=np.float32)
@@ -143,3 +177,15 @@ def test_a_gpu_has_them_too(lanes: int, n: int) -> None:
 
     spread = jax.ShapeDtypeStruct((lanes, n, n), np.float32)
     assert len(launches_of(jax.vmap(f), spread, spread)) == 1
+
+
+def test_packed_reflections_on_gpus() -> None:
+    def f(matrix: Any, x: Any) -> Any:
+        def step(c: Any, _: Any) -> Any:
+            packed, scales = jnp.linalg.qr(matrix, mode="raw")
+            return lax.linalg.ormqr(packed.mT, scales, c, transpose=True), None
+
+        return onescan.scan(step, x, None, length=3)[0]
+
+    types = [jax.ShapeDtypeStruct((64, 5, n), np.float32) for n in (3, 1)]
+    assert len(launches_of(jax.vmap(f), *types)) == 1

@@ -64,6 +64,22 @@ class InMemory:
         self.memory.store(self.e.b, self.place(i, j), value)
 
 
+class Given:
+    """Elements of an operand, which are only read."""
+
+    def __init__(
+        self, e: Emitter, array: Array, place: Callable[[Index, Index], Batch]
+    ) -> None:
+        self.e, self.array, self.place = e, array, place
+
+    def get(self, i: Index, j: Index) -> ty.Value:
+        place = self.place(i, j)
+        return ty.splat(self.e.b, self.array.at(place), width_at(place))
+
+    def put(self, i: Index, j: Index, value: ty.Value) -> None:
+        raise TypeError("operands stay as they are")
+
+
 class Walk:
     """Loops over the rows and columns of matrices with at most `size` of them."""
 

@@ -1,5 +1,7 @@
 """qr: Householder reflections, column by column, and their product.
 
+geqrf leaves the reflections as LAPACK packs them, and ormqr multiplies by them.
+
 Signs are LAPACK's: a column becomes minus its size, with the sign of its first element;
 one that is zero below the diagonal is left as it is.
 """
@@ -16,6 +18,7 @@ from onescan.emit.emitter import Emitter
 from onescan.emit.linalg.matrix import (
     Batch,
     Elements,
+    Given,
     InMemory,
     InRegisters,
     Walk,
@@ -84,6 +87,64 @@ def qr(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     return targets
 
 
+def geqrf(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+    """Reflections below an upper triangular matrix, and their scales."""
+    (x,) = operands
+    packed, scales = targets = [e.fresh(v) for v in eqn.outvars]
+    rows, columns = x.shape[-2:]
+    if 0 in x.shape:
+        return targets
+    operations = 2 * rows * columns * min(rows, columns)
+    walk = Walk(e, max(rows, columns), operations, UNROLLED)
+    walk.width = 1
+    factor: Any = packed.memory
+    taus: Any = scales.memory
+
+    def visit(batch: Batch) -> None:
+        a = InMemory(e, factor, lambda i, j: (*batch, i, j))
+        tau = InMemory(e, taus, lambda i, j: (*batch, i))
+        for i in walk.each(0, rows):
+            for j in walk.each(0, columns):
+                a.put(i, j, ty.splat(e.b, x.at((*batch, i, j)), width_at(batch)))
+        reflect(walk, a, tau, rows, columns)
+
+    matrix_by_matrix(e, packed, visit, operations)
+    return targets
+
+
+def ormqr(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
+    """A matrix multiplied from the left by packed reflections, or backwards."""
+    packed, scales, x = (e.once(operand) for operand in operands)
+    target = e.fresh(eqn.outvars[0])
+    (rows, columns), steps = x.shape[-2:], scales.shape[-1]
+    if 0 in x.shape:
+        return [target]
+    operations = 2 * rows * columns * steps
+    walk = Walk(e, max(rows, columns), operations, UNROLLED)
+    walk.width = 1
+    product: Any = target.memory
+
+    def visit(batch: Batch) -> None:
+        a = Given(e, packed, lambda i, j: (*batch, i, j))
+        tau = Given(e, scales, lambda i, j: (*batch, i))
+        made = InMemory(e, product, lambda i, j: (*batch, i, j))
+        for i in walk.each(0, rows):
+            for j in walk.each(0, columns):
+                made.put(i, j, ty.splat(e.b, x.at((*batch, i, j)), width_at(batch)))
+        for t in walk.each(0, steps):
+            k = t if eqn.params["transpose"] else _from_last(e, t, steps)
+            for j in walk.each(0, columns):
+                _apply(walk, a, made, tau, k, j, rows)
+
+    matrix_by_matrix(e, target, visit, operations)
+    return [target]
+
+
+def _from_last(e: Emitter, t: Index, steps: int) -> Index:
+    last = steps - 1
+    return last - t if isinstance(t, int) else e.b.sub(as_value(e.b, last), t)
+
+
 def reflect(walk: Walk, a: Elements, tau: Elements, rows: int, columns: int) -> None:
     """Make `a` upper triangular; reflections are left below it, their scales in tau."""
     for k in walk.each(0, min(rows, columns)):
@@ -107,8 +168,7 @@ def orthogonal_product(
         for j in walk.each(0, columns):
             made.put(i, j, same(e, i, j, like(some, 1), like(some, 0)))
     for t in walk.each(0, steps):
-        last = steps - 1
-        k = last - t if isinstance(t, int) else e.b.sub(as_value(e.b, last), t)
+        k = _from_last(e, t, steps)
         for j in walk.each(k, columns):
             _apply(walk, a, made, tau, k, j, rows)
 
@@ -172,4 +232,4 @@ def _apply(
         to.put(i, j, minus_product(b, to.get(i, j), share, vectors.get(i, k)))
 
 
-RULES = {"qr": qr}
+RULES = {"geqrf": geqrf, "ormqr": ormqr, "qr": qr}

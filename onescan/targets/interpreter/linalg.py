@@ -73,6 +73,21 @@ def _qr(params: Any, x: Any) -> Any:
     return list(np.linalg.qr(x, "complete" if params["full_matrices"] else "reduced"))
 
 
+def _geqrf(params: Any, x: Any) -> Any:
+    packed, scales = np.linalg.qr(x, "raw")
+    return [np.swapaxes(packed, -1, -2), scales]
+
+
+def _ormqr(params: Any, packed: Any, scales: Any, x: Any) -> Any:
+    steps = range(scales.shape[-1])
+    for k in steps if params["transpose"] else reversed(steps):
+        vector = np.tril(packed, -1)[..., k, None]
+        vector[..., k, :] = 1
+        share = np.swapaxes(vector, -1, -2) @ x
+        x = x - scales[..., k, None, None] * vector * share
+    return x
+
+
 def _eigh(params: Any, x: Any) -> Any:
     values, vectors = np.linalg.eigh(x, "L" if params["lower"] else "U")
     return [vectors, values]
@@ -90,6 +105,8 @@ MATRICES = {
     "triangular_solve": _triangular_solve,
     "lu": _lu,
     "qr": _qr,
+    "geqrf": _geqrf,
+    "ormqr": _ormqr,
     "eigh": _eigh,
     "svd": _svd,
     "lu_pivots_to_permutation": _order,
