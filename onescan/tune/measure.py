@@ -26,7 +26,7 @@ SECONDS = 0.1
 #: calls of each engine, at least and at most
 FEWEST, MOST = 3, 20
 #: ratio of their times from which two calls are enough, and from which the first ones
-#: are, which touch their memory for the first time
+#: are, which touch their memory for the first time, where the kernel is ahead
 CLEAR, CLEAR_AT_ONCE = 2.0, 6.0
 #: calls of a kernel that seems to lose before that is clear: the first ones, of those
 #: with large results, are given memory that nobody has touched
@@ -61,13 +61,13 @@ def measured(native: Trial, xla: Trial) -> Speed:
 def _in_turns(calls: Sequence[Callable[[], Any]], steps: Sequence[int]) -> list[float]:
     """The least time of a step of two calls, made in turns until it is clear."""
     least = _round(calls, steps)
-    if _ratio(least) > CLEAR_AT_ONCE:
+    if _ratio(least) > CLEAR_AT_ONCE and least[0] < least[1]:
         return least
     least, rounds, end = _round(calls, steps), 1, time.perf_counter() + SECONDS
     while rounds < MOST:
-        ahead = least[0] < least[1] or rounds >= LOSING
+        enough = least[0] < least[1] or rounds >= LOSING
         late = rounds >= FEWEST and time.perf_counter() > end
-        if late or (ahead and _ratio(least) >= CLEAR):
+        if late or _ratio(least) >= (CLEAR if enough else CLEAR_AT_ONCE):
             break
         least, rounds = list(map(min, least, _round(calls, steps))), rounds + 1
     return least

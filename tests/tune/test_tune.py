@@ -180,7 +180,7 @@ def test_loops_in_those_that_lost_are_tried_less(monkeypatch):
     assert seen == [2, 1, 0, 0]
 
 
-@pytest.mark.parametrize(("steps", "rounds"), [((10, 1), 4), ((1, 1), 1)])
+@pytest.mark.parametrize(("steps", "rounds"), [((10, 1), 4), ((1, 1), 2)])
 def test_calls_are_compared_by_their_steps(steps, rounds, monkeypatch):
     """What is ten times as long for ten times the steps is not clear at once."""
     made = []
@@ -193,9 +193,11 @@ def test_calls_are_compared_by_their_steps(steps, rounds, monkeypatch):
 
 def test_a_kernel_that_is_slow_at_first_is_not_given_up_at_once(monkeypatch):
     """Its results are memory that nobody has touched before."""
-    times = iter([(9.0, 2.0), (5.0, 2.0), (5.0, 2.0), (1.0, 2.0), (1.0, 2.0)])
+    times = iter([(19.0, 2.0), (5.0, 2.0), (5.0, 2.0), (1.0, 2.0), (1.0, 2.0)])
     monkeypatch.setattr(measure, "_round", lambda calls, steps: list(next(times)))
     monkeypatch.setattr(measure.time, "perf_counter", lambda: 0.0)
     assert measure._in_turns([], []) == [1.0, 2.0]
     times = iter([(9.0, 2.0), *[(5.0, 2.0)] * measure.LOSING])
     assert measure._in_turns([], []) == [5.0, 2.0]
+    times = iter([(19.0, 2.0), (19.0, 2.0)])
+    assert measure._in_turns([], []) == [19.0, 2.0]
