@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import old_xla
 import pytest
 from engine_elementwise import ALL
 from engine_operations import SHAPES, trouble_with
@@ -25,6 +26,8 @@ KINDS = [
     if (dtype == "float32" or WHOLE or (i + j) % len(SHAPES) == 0) and dtype not in SLOW
 ]
 KINDS += [("lanes", dtype) for dtype in SLOW]
+if not old_xla.NEWEST:
+    KINDS = [("vmapped", dtype) for dtype in ALL]
 
 
 @pytest.mark.parametrize(("kind", "dtype"), KINDS)

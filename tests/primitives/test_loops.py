@@ -32,7 +32,8 @@ def test_primitive(name: str) -> None:
     case = CASES[name]
     todo = variants(case)
     if not WHOLE:  # one of them, in turns
-        kept = list(todo)[list(CASES).index(name) % len(todo)]
+        names = [n for n in todo if old_xla.NEWEST or n in ("vmap", "state")]
+        kept = names[list(CASES).index(name) % len(names)]
         todo = {kept: todo[kept]}
     everything = lambda args: {n: f(*args[n]) for n, (f, _) in todo.items()}
     inputs = {n: args for n, (_, args) in todo.items()}
