@@ -27,7 +27,7 @@ from jax.extend.core import JaxprEqn, Var
 
 from onescan import compat
 from onescan.loop import Loop, nbytes
-from onescan.passes.overtime import evaluate, used_inputs
+from onescan.passes.overtime import evaluate, kinds_of, leaves, used_inputs
 from onescan.passes.split import (
     Parts,
     Split,
@@ -39,11 +39,12 @@ from onescan.passes.split import (
     variables,
 )
 from onescan.passes.worth import (
+    PER_ELEMENT,
+    PER_RESULT,
     Draws,
     described,
     is_draw,
     is_heavy,
-    least_of,
     operations,
     pays,
 )
@@ -52,9 +53,8 @@ from onescan.passes.worth import (
 def ahead(loop: Loop, draws: Draws = "few") -> Split | None:
     """Run carries ahead whose values free heavy work."""
     parts = parts_of(loop)
-    least = least_of(draws)
     is_drawn = lambda eqn: is_draw(eqn, draws, loop.length)
-    first, freed = _first(parts, is_drawn, least)
+    first, freed = _first(parts, is_drawn, draws)
     if not freed:
         return None
     given = _given(parts, first)
@@ -62,6 +62,7 @@ def ahead(loop: Loop, draws: Draws = "few") -> Split | None:
         worth_it = pays(sum(map(operations, freed)), given)
     else:
         left = [*given, *(v for eqn in freed for v in eqn.outvars)]
+        least = PER_RESULT if draws == "few" else PER_ELEMENT
         worth_it = pays(sum(map(operations, freed)), left, least)
     if not worth_it:
         return None
@@ -91,7 +92,7 @@ def ahead(loop: Loop, draws: Draws = "few") -> Split | None:
 
 
 def _first(
-    parts: Parts, draws: Callable[[JaxprEqn], bool], least: float
+    parts: Parts, is_drawn: Callable[[JaxprEqn], bool], draws: Draws
 ) -> tuple[set[int], list[JaxprEqn]]:
     """The places of the carries to run ahead, and the work that this frees."""
     place = {v: i for i, v in enumerate(parts.carry)}
@@ -101,11 +102,12 @@ def _first(
         needs.update(dict.fromkeys(eqn.outvars, frozenset().union(*read)))
     closed = _closed([needs.get(v, frozenset()) for v in _atoms(parts.new_carry)])
 
+    kinds = kinds_of(parts)
     first: set[int] = set()
     found: list[JaxprEqn] = []
     for eqn in parts.eqns:
-        drawn = draws(eqn)
-        if not drawn and not is_heavy(eqn, least):
+        drawn = is_drawn(eqn)
+        if not drawn and not leaves(eqn, kinds, draws):
             continue
         wanted = set().union(*(closed[i] for i in needs[eqn.outvars[0]]))
         if wanted and (drawn or _feeds_another(parts, eqn, wanted)):

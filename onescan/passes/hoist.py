@@ -28,7 +28,7 @@ from typing import Any
 from jax.extend.core import JaxprEqn, Var
 
 from onescan.loop import Loop, nbytes
-from onescan.passes.overtime import Kind, evaluate, in_rows, kinds_of, over_time
+from onescan.passes.overtime import Kind, evaluate, in_rows, kinds_of, leaves, over_time
 from onescan.passes.split import (
     Split,
     Values,
@@ -43,8 +43,6 @@ from onescan.passes.worth import (
     described,
     elements,
     is_draw,
-    is_heavy,
-    least_of,
     operations,
 )
 
@@ -58,9 +56,8 @@ def hoist(loop: Loop, draws: Draws = "few") -> Split | None:
     parts = parts_of(loop)
     kinds = kinds_of(parts)
     drawn = _drawn(parts.eqns, kinds, lambda eqn: is_draw(eqn, draws, loop.length))
-    least = least_of(draws)
-    leaves = (eqn for eqn in parts.eqns if _leaves(eqn, kinds, least))
-    outside = {v for eqn in leaves for v in eqn.outvars} | drawn
+    gone = (eqn for eqn in parts.eqns if _leaves(eqn, kinds, draws))
+    outside = {v for eqn in gone for v in eqn.outvars} | drawn
     outside -= _numbers(parts.eqns)
     kept = slice_of(parts.eqns, parts.results, {*parts.inputs, *outside})
     crossing = reads(kept, parts.results) & outside
@@ -87,7 +84,7 @@ def hoist(loop: Loop, draws: Draws = "few") -> Split | None:
     inside = set(map(id, kept))
     gone = [eqn for eqn in parts.eqns if id(eqn) not in inside and operations(eqn)]
     free = [e for e in gone if kinds[e.outvars[0]] == "free"]
-    heavy = [e for e in free if is_heavy(e, least) or is_draw(e)]
+    heavy = [e for e in free if leaves(e, kinds, draws) or is_draw(e)]
     fixed = [e for e in gone if kinds[e.outvars[0]] == "fixed"]
     return Split(
         name="hoist",
@@ -100,11 +97,11 @@ def hoist(loop: Loop, draws: Draws = "few") -> Split | None:
     )
 
 
-def _leaves(eqn: JaxprEqn, kinds: dict[Var, Kind], least: float) -> bool:
+def _leaves(eqn: JaxprEqn, kinds: dict[Var, Kind], draws: Draws) -> bool:
     kind = kinds[eqn.outvars[0]] if eqn.outvars else "bound"
     if kind == "fixed":
         return not eqn.effects and _is_worth_keeping(eqn)
-    return kind == "free" and is_heavy(eqn, least)
+    return kind == "free" and leaves(eqn, kinds, draws)
 
 
 def _drawn(

@@ -24,7 +24,7 @@ from onescan import compat
 from onescan.loop import Atom, Aval, Loop
 from onescan.passes.products import product
 from onescan.passes.split import Parts, Values, slice_of, variables
-from onescan.passes.worth import is_movable
+from onescan.passes.worth import PER_RESULT, Draws, is_heavy, is_movable
 from onescan.primitives import record_of
 
 #: steps of a loop that does the work of all steps of another
@@ -46,6 +46,25 @@ def kinds_of(parts: Parts) -> dict[Var, Kind]:
             kind = "bound"
         kinds.update(dict.fromkeys(eqn.outvars, kind))
     return kinds
+
+
+def leaves(
+    eqn: JaxprEqn,
+    kinds: Mapping[Var, Kind],
+    draws: Draws,
+    least: float = PER_RESULT,
+) -> bool:
+    """Whether an equation does better for all steps at once than in a kernel.
+
+    A product on a CPU, whose kernels leave few draws to others, only if all steps share
+    an operand, since one product is then made of them, and if it saves at least so many
+    operations for each element of its result.
+    """
+    if draws == "all" or record_of(eqn).kind != "product":
+        return is_heavy(eqn)
+    given = variables(eqn.invars)
+    shared = len(given) < len(eqn.invars) or any(kinds[v] == "fixed" for v in given)
+    return shared and is_heavy(eqn, least)
 
 
 def evaluate(

@@ -18,7 +18,7 @@ from typing import Any
 from jax.extend.core import JaxprEqn, Var
 
 from onescan.loop import Loop, nbytes
-from onescan.passes.overtime import computed_after, kinds_of
+from onescan.passes.overtime import computed_after, kinds_of, leaves
 from onescan.passes.split import (
     Parts,
     Split,
@@ -29,9 +29,10 @@ from onescan.passes.split import (
     variables,
 )
 from onescan.passes.worth import (
+    PER_ELEMENT,
+    Draws,
     described,
     is_draw,
-    is_heavy,
     is_movable,
     is_view,
     operations,
@@ -42,9 +43,12 @@ from onescan.passes.worth import (
 def sink(loop: Loop, draws: bool = False) -> Split | None:
     """Take out what only feeds ys, if it is worth it; draws of random bits too."""
     parts = parts_of(loop)
+    kinds = kinds_of(parts)
 
     def is_worth_it(eqn: JaxprEqn) -> bool:
-        return is_heavy(eqn) or (draws and is_draw(eqn))
+        which: Draws = "all" if draws else "few"
+        heavy = leaves(eqn, kinds, which, PER_ELEMENT)
+        return heavy or (draws and is_draw(eqn))
 
     sunk = _sunk(parts, is_worth_it)
     if not sunk:

@@ -106,11 +106,6 @@ def pays(saved: float, left: Iterable[Any], least: float | None = None) -> bool:
     return saved >= (PER_ELEMENT if least is None else least) * elements(left)
 
 
-def least_of(draws: Draws) -> float:
-    """What a product saves at least that leaves a kernel: few draws are a CPU's."""
-    return PER_RESULT if draws == "few" else PER_ELEMENT
-
-
 def pays_to_sum(saved: float, left: Iterable[Any]) -> bool:
     """The same for an accumulator."""
     return saved >= HEAVY_SUM and pays(saved, left)

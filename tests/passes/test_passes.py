@@ -240,3 +240,13 @@ def test_nothing_to_do():
 
     loop, _ = loop_of(step, jnp.ones(3), jnp.ones((4, 3)))
     assert splits_of(loop, simplify, accumulate, hoist, sink, simplify) == []
+
+
+def test_hoist_leaves_a_product_of_what_both_change():
+    def step(h, xy):
+        return h + xy[0] @ xy[1], None
+
+    xs = jnp.tile(LONG, (1, 16, 1)), jnp.tile(DEEP[None], (5, 1, 1))
+    loop, _ = loop_of(step, jnp.zeros((32, 256)), xs)
+    assert hoist(loop) is None
+    assert hoist(loop, draws="all") is not None  # a GPU, or XLA

@@ -157,10 +157,13 @@ def _digamma(x: Lane, bits: int) -> Lane:
     size = to_integer.abs()
     swapped = size > 0.25
     tangent = tan_pair(*_pi_times(select(swapped, 0.5 - size, size)))
+    # Of almost zero, whose product with pi has parts that are subnormal, it is -1 / x.
+    tiny = size < 2.0**-60
+    tangent = select(tiny, size, tangent)
     cotangent = select(swapped, tangent, 1.0) / select(swapped, x.like(1.0), tangent)
     # x is negative, so the signs of x and of its distance multiply to minus.
     cotangent = select(to_integer < 0.0, cotangent, -cotangent)
-    mirrored = positive - cotangent * PI[0]
+    mirrored = positive - cotangent * select(tiny, x.like(1.0), PI[0])
     mirrored = select(size.equals(0.0), math.nan, mirrored)
     result = select(reflected, mirrored, positive)
     result = select(x.equals(0.0), -math.inf, result)

@@ -20,10 +20,12 @@ from onescan.targets.cpu.products.steps import tiled
 
 
 def dot_general(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
-    """A product, by the matrix unit where that is planned."""
+    """A product, by the matrix unit where that is planned, or one of two numbers."""
     if product := tiled(e.plan, eqn):
         x, y = map(e.once, operands)
         return [by_unit(e, product, x, y)]
+    if dot.is_outer(eqn):
+        return dot.outer(e, eqn, operands)
     return dot.dot_general(e, eqn, operands)
 
 
