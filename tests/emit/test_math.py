@@ -195,6 +195,18 @@ def test_flushing_subnormal_numbers_changes_nothing_else(name: str, dtype: Any):
     np.testing.assert_allclose(flush(got), flush(want), 4 * np.finfo(dtype).eps, 0)
 
 
+@on_x86
+@pytest.mark.parametrize("flush", [False, True])
+@pytest.mark.parametrize("processor", TARGETS)
+def test_digamma_of_almost_zero(processor: str, flush: bool):
+    """The parts of a product with pi are subnormal there, and may be lost."""
+    size = 2.0 ** -np.random.default_rng(0).uniform(40, 1021, 4000)
+    x = np.concatenate([-size, size])
+    got = compiled("digamma", DOUBLE, DOUBLE, 8, processor, flush)(x)
+    want = -1 / x - np.euler_gamma
+    np.testing.assert_allclose(got, want, 2 * np.finfo(DOUBLE).eps, 0)
+
+
 SCALED = ["exp", "exp2", "sinh", "cosh", "erfc"]
 DIVIDED = ["tanh", "logistic"]
 #: where exp and exp2 leave the normal numbers
