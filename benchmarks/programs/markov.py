@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -79,32 +81,23 @@ def hmm(name: str):
     return chosen[name], (params, emissions)
 
 
-def lgssm():
-    from dynamax.linear_gaussian_ssm import LinearGaussianSSM
-
-    model = LinearGaussianSSM(4, 2)
-    params, _ = model.initialize(jax.random.key(0))
-    _, emissions = model.sample(params, jax.random.key(1), 500)
-
-    def smoothed(params, emissions):
-        return model.smoother(params, emissions).smoothed_means
-
-    return smoothed, (params, emissions)
-
-
-def lgssm_filter(count: int = 1):
-    """The Kalman filter of one sequence of 500 steps, or of many of 100."""
+def lgssm(what: str, count: int = 1):
+    """Means of one sequence of 500 steps, or of many of 100: `filter` or `smoother`."""
     from dynamax.linear_gaussian_ssm import LinearGaussianSSM
 
     model = LinearGaussianSSM(4, 2)
     params, _ = model.initialize(jax.random.key(0))
     steps = 500 if count == 1 else 100
     sample = lambda key: model.sample(params, key, steps)[1]
-    filtered = lambda emissions: model.filter(params, emissions).filtered_means
+
+    def means(emissions):
+        found = getattr(model, what)(params, emissions)
+        return found.filtered_means if what == "filter" else found.smoothed_means
+
     if count == 1:
-        return filtered, (sample(jax.random.key(1)),)
+        return means, (sample(jax.random.key(1)),)
     keys = jax.random.split(jax.random.key(1), count)
-    return jax.vmap(filtered), (jax.vmap(sample)(keys),)
+    return jax.vmap(means), (jax.vmap(sample)(keys),)
 
 
 def lgssm_grad():
@@ -127,13 +120,15 @@ PROGRAMS = [
     Program("dynamax/hmm filter", lambda: hmm("filter"), needs=("dynamax",)),
     Program("dynamax/hmm grad", lambda: hmm("grad"), needs=("dynamax",)),
     Program("dynamax/hmm em", lambda: hmm("em"), needs=("dynamax",)),
-    Program("dynamax/lgssm filter", lgssm_filter, needs=("dynamax",), tolerance=1e-2),
-    Program(
-        "dynamax/lgssm filter/1000",
-        lambda: lgssm_filter(1000),
-        needs=("dynamax",),
-        tolerance=1e-2,
+    *(
+        Program(
+            f"dynamax/lgssm {what}{name}",
+            partial(lgssm, what, count),
+            needs=("dynamax",),
+            tolerance=1e-2,
+        )
+        for what in ("filter", "smoother")
+        for name, count in {"": 1, "/1000": 1000}.items()
     ),
-    Program("dynamax/lgssm smoother", lgssm, needs=("dynamax",), tolerance=1e-2),
     Program("dynamax/lgssm grad", lgssm_grad, needs=("dynamax",), tolerance=1e-2),
 ]
