@@ -106,7 +106,11 @@ def tile_shape(
     if apart:
         row = min(row, APART_SHARED if shared else APART)
     blocks = max(row // width, -(-vectors // _most_tiles(share, threads)))
-    return Shape(width, max(1, min(-(-vectors // threads), blocks)))
+    blocks = max(1, min(-(-vectors // threads), blocks))
+    if threads > 1:  # as many tiles for each of them
+        tiles = -(-vectors // (blocks * threads)) * threads
+        blocks = -(-vectors // tiles)
+    return Shape(width, blocks)
 
 
 def _most_tiles(share: float, threads: int) -> int:
