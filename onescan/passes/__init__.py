@@ -22,6 +22,7 @@ from onescan.passes.orient import orient
 from onescan.passes.pairs import pairs
 from onescan.passes.simplify import simplify
 from onescan.passes.sink import sink
+from onescan.passes.spread import spread
 from onescan.passes.whiles import unchanged
 from onescan.passes.windows import windows
 
@@ -35,7 +36,7 @@ _out = (
 #: for a loop that becomes a kernel of a CPU
 PASSES = (
     *(constants, simplify, accumulate, in_place, ahead, hoist, sink),
-    *(derive, simplify, orient),
+    *(derive, simplify, spread, orient),
 )
 #: for one that becomes a kernel of a device with more threads than it may have lanes
 WIDE_PASSES = (constants, simplify, accumulate, in_place, *_out)

@@ -52,19 +52,19 @@ def leaves(
     eqn: JaxprEqn,
     kinds: Mapping[Var, Kind],
     draws: Draws,
-    least: float = PER_RESULT,
+    least: float | None = None,
 ) -> bool:
     """Whether an equation does better for all steps at once than in a kernel.
 
     A product on a CPU, whose kernels leave few draws to others, only if all steps share
     an operand, since one product is then made of them, and if it saves at least so many
-    operations for each element of its result.
+    operations for each element of its result (`PER_RESULT`).
     """
     if draws == "all" or record_of(eqn).kind != "product":
         return is_heavy(eqn)
     given = variables(eqn.invars)
     shared = len(given) < len(eqn.invars) or any(kinds[v] == "fixed" for v in given)
-    return shared and is_heavy(eqn, least)
+    return shared and is_heavy(eqn, PER_RESULT if least is None else least)
 
 
 def evaluate(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from math import prod
 
@@ -18,7 +19,7 @@ from sampling import WHOLE
 import onescan
 from onescan.loop import LeaveToXla
 from onescan.lowering import pipeline
-from onescan.passes import PASSES, XLA_PASSES, surround, worth
+from onescan.passes import PASSES, XLA_PASSES, overtime, surround, worth
 from onescan.passes.accumulate import accumulate
 from onescan.passes.ahead import ahead
 from onescan.passes.hoist import hoist
@@ -358,6 +359,8 @@ def test_passes_keep_the_meaning_of_random_loops(name, choices, reverse):
         patch.setattr(worth, "HEAVY", 1)  # so that everything moves that can
         patch.setattr(worth, "HEAVY_SUM", 1)
         patch.setattr(worth, "PER_ELEMENT", 0)
+        patch.setattr(overtime, "PER_RESULT", 0)
+        patch.setattr(sys.modules["onescan.passes.ahead"], "PER_RESULT", 0)
         init = tuple(0.1 * normal(k, 4, 4) for k in range(7))
         loop, args = loop_of(
             random_step(choices), init, normal(9, 5, 4, 4), reverse=reverse, raw=True

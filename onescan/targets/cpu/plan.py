@@ -51,7 +51,7 @@ FEW = 8
 #: the work of a step, as a multiple of what it needs, that tiles may do in all
 REPEATED = 1.05
 #: what loops over inner dimensions cost, next to loops over lanes; products reuse
-#: what they load better along inner dimensions
+#: what they load better along inner dimensions, but their results are stored
 INNER = 1.05
 PRODUCT = 0.7
 #: the same where vectors lie across a few numbers, which they take apart and put
@@ -175,10 +175,12 @@ def _along_inner(work: Work, native: int) -> float:
     minor = minor_dimension(shape, native, INTERLEAVED)
     n = shape[minor] if shape else 1
     vectors = len(_widths(n, native)) if n else 1
-    dearer = PRODUCT if record_of(work.eqn).kind == "product" else INNER
+    each, stored = INNER, 0.0
+    if record_of(work.eqn).kind == "product":
+        each, stored = PRODUCT, float(work.elements * work.times)
     if minor < len(shape) - 1:
-        dearer = ACROSS
-    return work.operations * vectors / max(n, 1) * dearer
+        each = ACROSS
+    return (work.operations * each + stored) * vectors / max(n, 1)
 
 
 def _widths(n: int, width: int) -> list[int]:
