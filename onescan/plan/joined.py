@@ -37,13 +37,12 @@ def joined(plan: Plan) -> Plan:
     carries = range(loop.num_consts, fixed), range(count, first_y)
     stacks = range(fixed, count), range(first_y, len(plan.layouts))
     variables = _variables(plan)
-    found = {
-        i
-        for kind in (*carries, *stacks)
-        for i in kind[:-1]
-        if kind in stacks or _is_small(plan, variables[i])
-        if _may_share(plan, i, variables)
-    }
+    found: set[int] = set()
+    for kind in (*carries, *stacks):
+        for i in kind[:-1]:
+            fits = kind in stacks or _is_small(plan, variables[i])
+            if fits and i - 1 not in found and _may_share(plan, i, variables):
+                found.add(i)
     stacked = [variables[i].aval for kind in stacks for i in found if i in kind]
     left = loop.converted - 2 * nbytes(stacked)
     return replace(

@@ -98,6 +98,20 @@ def test_results_that_are_wanted_twice_and_carries_that_change_places() -> None:
     compiled(f, numbers(8), numbers(9, 8, seed=1))
 
 
+def test_a_part_of_two_numbers_and_by_itself() -> None:
+    """Each buffer holds one number's parts, whatever stands beside them."""
+
+    def f(scan: Any, xs: Any) -> Any:
+        def step(c: Any, x: Any) -> Any:
+            y, z = jnp.sin(x), jnp.cos(x)
+            both = lax.complex(y, y), lax.complex(x, y), lax.complex(y, z)
+            return c, (y, *both, x, y, z)
+
+        return scan(step, 0, xs)
+
+    compiled(f, numbers(7, 16).real)
+
+
 def test_gradients() -> None:
     def f(scan: Any, c: Any, xs: Any) -> Any:
         size = lambda c, xs: jnp.sum(jnp.abs(scan(step, c, xs)[1]) ** 2)
