@@ -38,6 +38,12 @@ def pivoted(a: Any) -> Any:
     return lax.linalg.lu(dominant(a)[order])
 
 
+def reflected(x: Any) -> Any:
+    """Reflections as LAPACK packs them, and their product with a matrix."""
+    packed, scales = jnp.linalg.qr(jnp.tanh(x), mode="raw")
+    return scales, lax.linalg.ormqr(packed.mT, scales, x, transpose=True)
+
+
 def of_eigenvalues(x: Any, **options: Any) -> Any:
     """Eigenvalues, and a function of the matrix: vectors have any sign."""
     vectors, values = lax.linalg.eigh(x, **options)
@@ -133,6 +139,7 @@ LINALG: dict[str, Case] = {
         )
         for rows, columns, dtype in ((3, 3, F), (5, 2, F), (2, 4, D), (12, 7, D))
     },
+    "qr_packed": case(reflected, (F, (5, 3)), rounds=16),
     "qr_of_triangle": case(lambda x: jnp.linalg.qr(jnp.triu(x)), (F, (4, 4)), rounds=4),
     **{
         f"eigh_{n}_{dtype}": case(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import textwrap
@@ -23,7 +24,13 @@ def python(
         capture_output=True,
         text=True,
         timeout=300,
+        preexec_fn=_hear_ctrl_c,
     )
+
+
+def _hear_ctrl_c() -> None:
+    """Which a suite that runs in the background is deaf to, and its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def output(code: str, *args: str, flags: str = "", beside: str = __file__) -> str:

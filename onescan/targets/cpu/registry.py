@@ -59,13 +59,14 @@ def code(name: str, linked: Callable[[], Linked]) -> Code:
 def sweep() -> None:
     """Unload what nobody needs any more, if there is anything."""
     native = _native()
-    if (idle := native.idle.value) == native.swept:
-        return
-    native.swept = idle
-    for name, (linked, record) in list(_loaded.items()):
-        if native.remove(record):
-            del _loaded[name]
-            linked.unload()
+    with _lock:
+        if (idle := native.idle.value) == native.swept:
+            return
+        native.swept = idle
+        for name, (linked, record) in list(_loaded.items()):
+            if native.remove(record):
+                del _loaded[name]
+                linked.unload()
 
 
 def loaded() -> int:
