@@ -14,7 +14,7 @@ import numpy as np
 from jax import lax
 from llvmlite import ir
 
-from onescan.emit import bits
+from onescan.emit import bits, complex_quotient
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index
 from onescan.emit.convert import convert, intrinsic, like, rounded, suffix
@@ -342,6 +342,7 @@ OPS: dict[str, Op] = {
     "nextafter": bits.nextafter,
     "not": _not,
     "one_minus_square": _one_minus_square,
+    "onescan_quotient": complex_quotient.ends,
     "or": _bits("or_"),
     "polynomial": _polynomial,
     "population_count": _population_count,

@@ -8,33 +8,13 @@ with pivots looks at sizes of numbers, so it is written out, step by step.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-
-class Pair(NamedTuple):
-    """The real and the imaginary part."""
-
-    re: Any
-    im: Any
-
-
-def times(x: Pair, y: Pair) -> Pair:
-    return Pair(x.re * y.re - x.im * y.im, x.re * y.im + x.im * y.re)
-
-
-def over(x: Pair, y: Pair) -> Pair:
-    """Smith's method, which does not overflow where the quotient does not."""
-    steep = jnp.abs(y.re) < jnp.abs(y.im)
-    large, small = (jnp.where(steep, a, b) for a, b in ((y.im, y.re), (y.re, y.im)))
-    ratio = small / large
-    below = large + small * ratio
-    re = jnp.where(steep, x.re * ratio + x.im, x.re + x.im * ratio)
-    im = jnp.where(steep, x.im * ratio - x.re, x.im - x.re * ratio)
-    return Pair(re / below, im / below)
+from onescan.passes.complex_numbers import Pair, over, times
 
 
 def _swapped(x: Pair) -> Pair:
@@ -54,13 +34,25 @@ def _without_diagonal(x: Any) -> Any:
 
 
 def cholesky(x: Pair) -> Pair:
-    """The diagonal of the matrix is taken to be real, and that of the factor is."""
+    """From the factor of the real matrix, each number of which is there twice.
+
+    Rounding tells the two apart, by much where the matrix is nearly singular.  Their
+    mean, with columns turned until the diagonal is real, is as good as a factor that
+    was never real.
+    """
     n = x.re.shape[-1]
     factor = lax.linalg.cholesky(
         _blocks(Pair(x.re, _without_diagonal(x.im))), symmetrize_input=False
     )
     blocks = factor.reshape(*x.re.shape[:-2], n, 2, n, 2)
-    re, im = blocks[..., 0, :, 0], blocks[..., 1, :, 0]
+    part = lambda i, j: blocks[..., i, :, j]
+    mean = Pair((part(0, 0) + part(1, 1)) / 2, (part(1, 0) - part(0, 1)) / 2)
+    diagonal = Pair(*(jnp.diagonal(y, axis1=-2, axis2=-1)[..., None, :] for y in mean))
+    tilt = diagonal.im / diagonal.re
+    cosine = lax.rsqrt(1 + tilt * tilt)
+    made = times(mean, Pair(cosine, -tilt * cosine))
+    lower = np.tri(n, dtype=bool)
+    re, im = (jnp.where(lower, y, jnp.zeros_like(y)) for y in made)
     return Pair(re, _without_diagonal(im))
 
 

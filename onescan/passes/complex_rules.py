@@ -13,7 +13,7 @@ from jax.extend.core import jaxpr_as_fun
 
 from onescan import compat
 from onescan.passes import complex_linalg
-from onescan.passes.complex_linalg import Pair, over, times
+from onescan.passes.complex_numbers import Pair, over, times
 from onescan.passes.transforms import transformed
 from onescan.primitives.linalg import FEW
 
@@ -44,7 +44,13 @@ def _exp(x: Pair) -> Pair:
 
 
 def _log(x: Pair) -> Pair:
-    return Pair(jnp.log(magnitude(x)), jnp.arctan2(x.im, x.re))
+    """That of the larger part, and of one and a bit: exact around the unit circle."""
+    a, b = jnp.abs(x.re), jnp.abs(x.im)
+    large, small = jnp.maximum(a, b), jnp.minimum(a, b)
+    safe = jnp.where((large == 0) | jnp.isinf(large), 1, large)
+    ratio = small / safe
+    size = jnp.log(large) + jnp.log1p(ratio * ratio) / 2
+    return Pair(size, jnp.arctan2(x.im, x.re))
 
 
 def _sqrt(x: Pair) -> Pair:
@@ -54,24 +60,40 @@ def _sqrt(x: Pair) -> Pair:
     other = jnp.where(
         larger == 0, larger, x.im / (2 * jnp.where(larger == 0, 1, larger))
     )
-    left = x.re < 0
+    left, infinite = x.re < 0, jnp.isinf(x.im)
     re = jnp.where(left, jnp.abs(other), larger)
-    return Pair(re, jnp.where(left, jnp.copysign(larger, x.im), other))
+    im = jnp.where(left, jnp.where(x.im < 0, -larger, larger), other)
+    nan = jnp.where(jnp.isnan(x.re) | jnp.isnan(x.im), np.nan, 0).astype(size.dtype)
+    return Pair(
+        jnp.where(infinite, size, re) + nan, jnp.where(infinite, x.im, im) + nan
+    )
 
 
 def _sin(x: Pair) -> Pair:
-    return Pair(jnp.sin(x.re) * jnp.cosh(x.im), jnp.cos(x.re) * jnp.sinh(x.im))
+    """Of an imaginary number imaginary, however large."""
+    re = jnp.sin(x.re) * jnp.cosh(x.im)
+    return Pair(jnp.where(x.re == 0, x.re, re), jnp.cos(x.re) * jnp.sinh(x.im))
 
 
 def _cos(x: Pair) -> Pair:
-    return Pair(jnp.cos(x.re) * jnp.cosh(x.im), -jnp.sin(x.re) * jnp.sinh(x.im))
+    """Of an imaginary number real, however large."""
+    im = -jnp.sin(x.re) * jnp.sinh(x.im)
+    return Pair(jnp.cos(x.re) * jnp.cosh(x.im), jnp.where(x.re == 0, -x.re, im))
 
 
 def _tanh(x: Pair) -> Pair:
     """From tanh of the real and tan of the imaginary part."""
     t, u = jnp.tanh(x.re), jnp.tan(x.im)
-    one = jnp.ones_like(t)
-    return over(Pair(t, u), Pair(one, t * u))
+    found = over(Pair(t, u), Pair(jnp.ones_like(t), t * u))
+    one = jnp.isinf(x.re) & ~jnp.isfinite(x.im)
+    im = jnp.where(one, 0, jnp.where(x.im == 0, x.im, found.im))
+    return Pair(jnp.where(one, t, found.re), im)
+
+
+def _square(x: Pair) -> Pair:
+    """As a difference times a sum, which loses nothing where the parts are alike."""
+    product = x.re * x.im
+    return Pair((x.re - x.im) * (x.re + x.im), product + product)
 
 
 def _logistic(x: Pair) -> Pair:
@@ -285,7 +307,7 @@ RULES: dict[str, Any] = {
     "sign": _plain(_sign),
     "sin": _plain(_sin),
     "sqrt": _plain(_sqrt),
-    "square": _plain(lambda x: times(x, x)),
+    "square": _plain(_square),
     "tanh": _plain(_tanh),
     "triangular_solve": _triangular_solve,
     "while": _while,

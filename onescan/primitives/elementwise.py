@@ -36,6 +36,7 @@ COSTS = {
     **dict.fromkeys("acos asin atan cosh sinh".split(), 25),
     **dict.fromkeys("acosh asinh atan2 atanh cbrt digamma lgamma pow".split(), 40),
     "div": 4,
+    "onescan_quotient": 4,
     "polynomial": 8,
     "rem": 20,
     "rsqrt": 8,
@@ -43,10 +44,10 @@ COSTS = {
     "threefry2x32": 110,
 }
 NAMES = """
-    abs acos acosh add add_any and asin asinh atan atan2 atanh bitcast_convert_type
-    cbrt ceil clamp clz convert_element_type cos cosh digamma div eq eq_to erf
-    erf_inv erfc exp exp2 expm1 floor ge gt integer_pow is_finite le le_to lgamma
-    log log1p log2 logistic lt lt_to max min mul ne neg nextafter not one_minus_square
+    abs acos acosh add add_any and asin asinh atan atan2 atanh bitcast_convert_type cbrt
+    ceil clamp clz convert_element_type cos cosh digamma div eq eq_to erf erf_inv erfc
+    exp exp2 expm1 floor ge gt integer_pow is_finite le le_to lgamma log log1p log2
+    logistic lt lt_to max min mul ne neg nextafter not one_minus_square onescan_quotient
     or polynomial population_count pow reduce_precision rem round rsqrt select_n
     shift_left shift_right_arithmetic shift_right_logical sign sin sinh sqrt square sub
     tan tanh threefry2x32 xor
@@ -61,7 +62,10 @@ COLLECTS = {
     "mul": "product",
 }
 REFUSALS = {"bitcast_convert_type": _bitcast, "reduce_precision": _reduce_precision}
-WORDS = {"threefry2x32": ("draw of random bits", "draws of random bits")}
+WORDS = {
+    "onescan_quotient": ("part of a quotient", "parts of quotients"),
+    "threefry2x32": ("draw of random bits", "draws of random bits"),
+}
 
 RECORDS = [
     Primitive(

@@ -11,7 +11,7 @@ import numpy as np
 import onescan
 
 
-def in_a_body(f: Callable[..., Any], *args: Any) -> Any:
+def in_a_body(f: Callable[..., Any], *args: Any, wide: Any = np.float64) -> Any:
     """What a kernel makes of f(*args), which no pass can take out of the loop."""
 
     def step(carry: Any, _: Any) -> Any:
@@ -19,7 +19,7 @@ def in_a_body(f: Callable[..., Any], *args: Any) -> Any:
 
     with onescan.engine("native"):
         found = jax.jit(lambda *xs: onescan.scan(step, xs, None, length=2)[1])(*args)
-    return jax.tree.map(lambda y: np.asarray(y[-1], np.float64), found)
+    return jax.tree.map(lambda y: np.asarray(y[-1], wide), found)
 
 
 def matrices(n: int, dtype: Any, count: int = 24) -> Any:

@@ -50,7 +50,7 @@ def primitives_of(f: Callable[..., Any], args: list[Any]) -> set[str]:
 #: passes of ours have
 ELSEWHERE = set(
     "copy copy_p reshard pvary sharding_constraint expand_dims log2 "
-    "unvmap_all unvmap_any onescan_fft".split()
+    "unvmap_all unvmap_any onescan_fft onescan_quotient".split()
 )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from onescan import compat
+from onescan.passes.complex_numbers import mended
 from onescan.primitives import IDENTITIES
 from onescan.targets.interpreter.elementwise import FUNCTIONS, convert, threefry
 from onescan.targets.interpreter.linalg import MATRICES
@@ -195,6 +196,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "integer_pow": lambda e, x: _wide(x) ** np.asarray(e.y, _wide(x).dtype),
     "iota": _iota,
     "onescan_fft": _fft,
+    "onescan_quotient": lambda e, *xs: mended(*xs, imaginary=e.imaginary, xp=np),
     "one_minus_square": lambda e, x: 1 - _wide(x) * _wide(x),
     "pad": _pad,
     "reduce_max": lambda e, x: np.max(_wide(x), axis=tuple(e.axes)),

@@ -42,6 +42,27 @@ def _sliced(x: Any) -> Any:
     return part, lax.dynamic_update_slice(x, part + jnp.ones_like(part), starts)
 
 
+def _random(x: Any) -> Any:
+    """Bits of JAX's own generator, from a key that is made of the data."""
+    key = lax.convert_element_type(jnp.round(x.ravel()[:1]), jnp.uint32)[0]
+    return jax.random.bits(jax.random.fold_in(jax.random.key(7), key), (3, 2))
+
+
+def _parts(x: Any) -> Any:
+    half = x.shape[-1] // 2
+    return lax.split(x, (half, x.shape[-1] - half), axis=_axis(x))
+
+
+def _branches(x: Any) -> Any:
+    grown = lambda: lax.while_loop(lambda c: c.sum() < 9, lambda c: c + abs(c) + 1, x)
+    shown = lambda: lax.scan(lambda c, row: (c + row, c), x[0] * 0, x)[1]
+    return lax.cond(x.sum() > 2, grown, shown)
+
+
+def _reduced(name: str) -> Callable[[Any], Any]:
+    return lambda x: getattr(lax, name)(x, (_axis(x),))
+
+
 NUMBERS = ("float32", "float16", "bfloat16", "float64", "int32", "uint8", "int64")
 ROUNDED = {"reduce_sum", "reduce_prod", "cumsum", "cumprod", "cumlogsumexp", "dot"}
 OPS: dict[str, Callable[[Any], Any]] = {
@@ -72,6 +93,13 @@ OPS: dict[str, Callable[[Any], Any]] = {
     "select, broadcast": lambda x: jnp.where(
         x[..., None] > 0, x[..., None], x[..., :1]
     ),
+    **{f"reduce_{how}": _reduced(f"reduce_{how}") for how in ("and", "or", "xor")},
+    "top_k": lambda x: lax.top_k(x, min(2, x.shape[-1])),
+    "scatter subtract": lambda x: x.at[..., INDICES].subtract(jnp.asarray(2, x.dtype)),
+    "split": _parts,
+    "tile, stack, squeeze": lambda x: jnp.stack([jnp.tile(x[:1], 2)[0]] * 2),
+    "threefry2x32": _random,
+    "cond, while, scan": _branches,
     "iota": lambda x: x + lax.broadcasted_iota(x.dtype, x.shape, 0),
 }
 
@@ -83,6 +111,8 @@ def measured(
     data = {shape: values(dtype, (STEPS, *shape), edges=False) for shape in shapes}
     for name in names:
         taken = {s: x for s, x in data.items() if _takes(name, x[0])}
+        if not taken:
+            continue
 
         def loop(xs: Any, name: str = name) -> Any:
             body = lambda c, x: (c + 1, [OPS[name](v) for v in x])
