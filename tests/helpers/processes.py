@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
 HERE = Path(__file__).parent
+#: to which processes are deaf that a suite in the background starts
+CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
 
 
 def python(
@@ -16,7 +17,7 @@ def python(
 ) -> subprocess.CompletedProcess[str]:
     """Run code in another process, which can import helpers and what is `beside`."""
     folders = [str(HERE), str(Path(beside).parent)]
-    head = f"import sys; sys.path[:0] = {folders}\n"
+    head = f"import sys; sys.path[:0] = {folders}\n" + CTRL_C
     if flags:
         head += f"import os; os.environ['XLA_FLAGS'] = {flags!r}\n"
     return subprocess.run(
@@ -24,13 +25,7 @@ def python(
         capture_output=True,
         text=True,
         timeout=300,
-        preexec_fn=_hear_ctrl_c,
     )
-
-
-def _hear_ctrl_c() -> None:
-    """Which a suite that runs in the background is deaf to, and its children."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def output(code: str, *args: str, flags: str = "", beside: str = __file__) -> str:
