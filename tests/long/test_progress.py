@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import types
 
 import jax
 import jax.numpy as jnp
 import pytest
+from processes import python
 
 import onescan
 from onescan.long import bars, loop, show
@@ -215,8 +215,6 @@ except KeyboardInterrupt:
 
 
 def test_ctrl_c_ends_a_long_loop():
-    done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=100
-    )
+    done = python(INTERRUPTED)
     assert "interrupted" in done.stdout, done.stderr
     assert "and again" in done.stdout, done.stderr
