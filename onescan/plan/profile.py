@@ -23,3 +23,4 @@ class Profile:
     tiles: int = 1
     threads: bool = False
     held: int = 0  # bytes of values that a step of the tile holds
+    heap: int = 0  # and those of them that are not on a stack

@@ -70,6 +70,7 @@ def build(plan: Plan) -> tuple[ir.Module, Profile]:
         tiles=plan.tiles,
         threads=plan.threads,
         held=held,
+        heap=e.heap_bytes,
     )
 
 

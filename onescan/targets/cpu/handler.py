@@ -69,7 +69,7 @@ define internal void @advise(ptr %page, i64 %size) nounwind {
 }
 """
 #: what handlers call, and the word that kernels look at
-USED = ("onescan_run", "onescan_large", "onescan_stop")
+USED = ("onescan_run", "onescan_large", "onescan_room", "onescan_stop")
 #: what `registry.py` uses
 KEPT = "add find release remove instantiate execute state_type idle lock"
 KEEPING = tuple(f"onescan_{name}" for name in KEPT.split())
@@ -84,23 +84,35 @@ def handler_text(
     grain: int,
     result_bytes: Sequence[int] = (),
     look: int = 0,
+    heap: int = 0,
 ) -> str:
-    """The handler of a kernel, to be appended to the text of the kernel's module."""
+    """The handler of a kernel, to be appended to the text of the kernel's module.
+
+    A kernel whose tiles take `heap` bytes each is only called if there are as many.
+    """
     large = "\n".join(
         f"  call void @onescan_large(ptr %frame, i64 {i}, i64 {size})"
         for i, size in enumerate(result_bytes)
         if size >= LARGE
     )
+    room = f"""
+  %error = call ptr @onescan_room(ptr %frame, i64 {heap}, i64 {tiles})
+  %lacking = icmp ne ptr %error, null
+  br i1 %lacking, label %full, label %call
+full:
+  ret ptr %error
+call:"""
     return f"""
 declare ptr @onescan_run(ptr, ptr, i64, i64, i64, i64, i64)
 declare void @onescan_large(ptr, i64, i64)
+declare ptr @onescan_room(ptr, i64, i64)
 
 define ptr @handler(ptr %frame) nounwind {{
-{large}
-  %error = tail call ptr @onescan_run(
+{large}{room if heap else ""}
+  %result = tail call ptr @onescan_run(
     ptr %frame, ptr @kernel, i64 {num_operands}, i64 {num_results},
     i64 {tiles}, i64 {grain}, i64 {look})
-  ret ptr %error
+  ret ptr %result
 }}
 """
 

@@ -26,7 +26,6 @@
 %Timespec = type { i64, i64 }
 %Action = type { ptr, [248 x i8] }              ; handler, what else the system has
 %RunId = type { i64, ptr, ptr, i64 }            ; size, extensions, context, result
-%Create = type { i64, ptr, ptr, i32 }           ; size, extensions, message, code
 
 declare i32 @sigaction(i32, ptr, ptr)
 declare i64 @write(i32, ptr, i64)

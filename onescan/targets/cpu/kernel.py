@@ -122,4 +122,5 @@ def _text(kernel: Kernel) -> str:
         grain,
         kernel.result_bytes,
         kernel.look,
+        kernel.profile.heap if kernel.profile is not None else 0,
     )

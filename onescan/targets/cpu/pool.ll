@@ -18,6 +18,7 @@
                             ; size, extensions, api, context, stage, operands, results
 %Api = type { i64, ptr, %Version, ptr, [17 x ptr] }
                             ; size, extensions, version, internal, functions
+%Create = type { i64, ptr, ptr, i32 }             ; size, extensions, message, code
 %Destroy = type { i64, ptr, ptr }                 ; size, extensions, error
 %Schedule = type { i64, ptr, ptr, ptr, ptr }      ; size, extensions, context, task, data
 %NumThreads = type { i64, ptr, ptr, ptr }         ; size, extensions, context, result
@@ -134,6 +135,39 @@ next:
 
 return:
   ret void
+}
+
+@full = internal constant [60 x i8]
+  c"onescan: there is no memory for the values of a loop's step\00"
+
+; An error if there is no memory for as many tiles as run at a time, of so many bytes
+; each.  They will ask for it themselves, and have nobody to tell that there is none.
+define ptr @onescan_room(ptr %frame, i64 %bytes, i64 %tiles) nounwind {
+entry:
+  %asked = call i1 @is_handshake(ptr %frame)
+  br i1 %asked, label %return, label %try
+
+try:
+  %cores = load i64, ptr @onescan_cores
+  %count = call i64 @llvm.umin.i64(i64 %tiles, i64 %cores)
+  %size = mul i64 %bytes, %count
+  %memory = call ptr @malloc(i64 %size)
+  %lacking = icmp eq ptr %memory, null
+  br i1 %lacking, label %refuse, label %free
+
+refuse:
+  %create = alloca %Create
+  store %Create { i64 28, ptr null, ptr @full, i32 8 }, ptr %create   ; exhausted
+  %error = call ptr @api(ptr %frame, i32 0, ptr %create)
+  ret ptr %error
+
+free:
+  store volatile i8 0, ptr %memory          ; or LLVM takes the question for answered
+  call void @free(ptr %memory)
+  br label %return
+
+return:
+  ret ptr null
 }
 
 ; Asks for large pages for one result of a call, which has so many bytes.  Fresh memory

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import jax
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from kernels import by_kernel, by_xla, inputs_of, kernel_of, loop_in, plan_of
+from processes import output
 
 from onescan.loop import LeaveToXla
 from onescan.targets.cpu import build
@@ -54,3 +56,41 @@ def test_not_without_end(monkeypatch: pytest.MonkeyPatch):
     loop = loop_in(mixing, jnp.zeros((200, 300)))
     with pytest.raises(LeaveToXla, match=r"one step holds .* MiB of values, more than"):
         kernel_of(plan_of(loop))
+
+
+def widening(init: jax.Array) -> Any:
+    """A small carry, and tables of every two of its numbers in between."""
+
+    def step(c: jax.Array, _: None) -> tuple[jax.Array, None]:
+        table = jnp.cumsum(jnp.sin(c[:, None] * c), 0)
+        return table @ c * 1e-3 + jnp.cumsum(jnp.cos(table), 1).sum(1) * 1e-6, None
+
+    return jax.lax.scan(step, init, length=3)[0]
+
+
+WITHOUT_MEMORY = """
+import resource
+import jax, jax.numpy as jnp, onescan
+from pathlib import Path
+from test_heap import widening
+
+onescan.install()
+init = jax.block_until_ready(jnp.ones(2700))
+with onescan.engine("native"):
+    run = jax.jit(widening).lower(init).compile()
+taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (taken + (1 << 20), -1))
+try:
+    message = jax.block_until_ready(run(init))
+except Exception as error:
+    message = str(error)
+resource.setrlimit(resource.RLIMIT_AS, (-1, -1))
+print(message, bool(jnp.isfinite(run(init)).all()))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of memory as on Linux")
+def test_an_error_where_there_is_no_memory():
+    said = output(WITHOUT_MEMORY, beside=__file__)
+    assert said.startswith("RESOURCE_EXHAUSTED: ")
+    assert said.endswith("there is no memory for the values of a loop's step True")
