@@ -75,7 +75,7 @@ class Loop:
     differentiated: bool = False  # whether JAX made it for a gradient
     is_while: bool = False  # as many rounds as its condition says, in one step
     converted: int = 0  # bytes of a step that are written anew around a kernel
-    unpaired: Loop | None = None  # the same with complex numbers, as XLA would run it
+    plain: Loop | None = None  # the same before it was rewritten, as XLA would run it
     #: variables of the body that are the real and the imaginary part of one number
     pairs: frozenset[tuple[Any, Any]] = frozenset()
 

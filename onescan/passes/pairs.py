@@ -45,7 +45,6 @@ def pairs(loop: Loop) -> Split | None:
     smaller = loop.replace(
         body=body,
         converted=nbytes([v.aval for v in stacked if _is_complex(v)]),
-        unpaired=loop,
         pairs=_pairs(jaxpr, body.jaxpr),
         num_consts=sum(map(_parts_of, consts)),
         num_carry=sum(map(_parts_of, carry)),

@@ -47,13 +47,20 @@ Pass = Callable[[Loop], Split | None]
 
 
 def improved(loop: Loop, passes: Iterable[Pass]) -> list[Split]:
-    """Apply passes one after the other; those that change nothing are left out."""
+    """Apply passes one after the other; those that change nothing are left out.
+
+    The last loop knows what it was before it was only rewritten, which is for kernels.
+    """
     splits: list[Split] = []
+    plain = loop
     for apply in passes:
         split = apply(loop)
         if split is not None:
             splits.append(split)
             loop = split.loop
+            plain = loop if split.moved else plain
+    if splits and plain is not loop:
+        splits[-1] = replace(splits[-1], loop=loop.replace(plain=plain))
     return splits
 
 

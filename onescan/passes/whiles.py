@@ -72,7 +72,6 @@ def rebuilt(
     return made.replace(
         name=loop.name,
         source=loop.source,
-        unpaired=loop.unpaired,
         pairs=_pairs(loop, made, kept),
     )
 

@@ -36,7 +36,7 @@ def tried(target: Target, plan: Plan, kernel: Any, expected: Speed) -> Speed:
     if ours is not plan.loop:
         plan, kernel = target.verified(*target.fitting(target.plan(ours)))
     native = _of_whole_numbers(plan, bound(ours, target.lower(plan, kernel)))
-    theirs = (loop.unpaired or loop).in_steps().replace(length=some)
+    theirs = (loop.plain or loop).in_steps().replace(length=some)
     return measured(
         Trial(native, _given(plan), ours.length),
         Trial(bound(theirs, stock(theirs)), arguments(theirs), theirs.length),

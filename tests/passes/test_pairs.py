@@ -17,6 +17,7 @@ from passing import loop_of
 
 import onescan
 from onescan.passes.pairs import pairs
+from onescan.passes.split import improved
 from onescan.targets import target_of, trial
 from onescan.tune.speed import Speed
 
@@ -127,8 +128,7 @@ def test_what_has_no_definition_is_left(f: Any, reason: str) -> None:
 def test_xla_is_tried_with_complex_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     """As stock JAX runs them, and kernels take them, not as pairs."""
     loop, _ = loop_of(lambda c, x: (c * x, c.real), numbers(4), numbers(9, 4))
-    split = pairs(loop)
-    assert split is not None
+    (split,) = improved(loop, [pairs])
     target = target_of("cpu")
     plan = target.plan(split.loop)
     monkeypatch.setattr(trial, "measured", lambda ours, theirs: (ours, theirs))

@@ -21,10 +21,11 @@ from passing import (
 )
 
 from onescan.passes.accumulate import accumulate
+from onescan.passes.borders import borders
 from onescan.passes.hoist import hoist
 from onescan.passes.simplify import simplify
 from onescan.passes.sink import sink
-from onescan.passes.split import variables
+from onescan.passes.split import improved, variables
 
 #: a product of enough multiply-adds for each number of its result, and its operand
 DEEP, LONG = jnp.tile(W, (2, 1)), jnp.tile(X, (1, 1, 2))
@@ -250,3 +251,21 @@ def test_hoist_leaves_a_product_of_what_both_change():
     loop, _ = loop_of(step, jnp.zeros((32, 256)), xs)
     assert hoist(loop) is None
     assert hoist(loop, draws="all") is not None  # a GPU, or XLA
+
+
+def test_a_loop_that_was_rewritten_knows_what_xla_would_run():
+    def step(x, _):
+        return x + jnp.zeros_like(x).at[1:-1].set(0.1 * (x[2:] - x[:-2])), None
+
+    loop, _ = loop_of(step, jnp.ones(4000), None, length=3)
+    core = core_of(improved(loop, (simplify, borders)))
+    assert core.plain is loop
+    assert "concatenate" in str(core.body)
+    assert "concatenate" not in str(loop.body)
+
+
+def test_work_that_left_a_loop_left_xla_s_too():
+    loop, _ = loop_of(
+        lambda h, x: (jnp.tanh(x @ DEEP + h), h), jnp.zeros((2, 256)), LONG
+    )
+    assert core_of(improved(loop, (hoist,))).plain is None
