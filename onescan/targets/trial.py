@@ -35,7 +35,11 @@ def tried(target: Target, plan: Plan, kernel: Any, expected: Speed) -> Speed:
     ours = loop if whole else short
     if ours is not plan.loop:
         plan, kernel = target.verified(*target.fitting(target.plan(ours)))
-    native = _of_whole_numbers(plan, bound(ours, target.lower(plan, kernel)))
+
+    def native(*args: Any) -> list[Any]:  # compiled where it is traced
+        lower = target.lower(plan, kernel)
+        return _of_whole_numbers(plan, bound(ours, lower))(*args)
+
     theirs = (loop.plain or loop).in_steps().replace(length=some)
     return measured(
         Trial(native, _given(plan), ours.length),
