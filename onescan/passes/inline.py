@@ -27,6 +27,7 @@ from onescan import compat
 from onescan.loop import LeaveToXla, Loop
 from onescan.passes.equinox import MARKS, definition
 from onescan.passes.keys import is_key, key_params, selection
+from onescan.passes.philox import drawn
 
 Atom = Any
 
@@ -137,7 +138,7 @@ def expand(
 def _expansion(eqn: JaxprEqn) -> Callable[..., Any] | None:
     """What an equation computes, as a function to be traced, where that says more."""
     keys = compat.keys_as_bits(eqn) or selection(eqn)
-    return keys or _permutation(eqn) or definition(eqn)
+    return keys or _permutation(eqn) or definition(eqn) or drawn(eqn)
 
 
 def _solved(
