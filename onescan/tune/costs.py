@@ -47,7 +47,11 @@ class Costs:
     #: the same of Fourier transforms (`benchmarks/programs.py --only split`)
     xla_transform: float = 900.0
     xla_transform_operation: float = 0.1
-    #: multiply-adds of a product from which XLA's library runs at what vectors can do
+    #: multiply-adds of a product from which XLA gives it to a library, ns of each
+    #: there, and from how many on that runs at what vectors can do (LSTM 64 x 256 and
+    #: GRU 16 x 128 of `benchmarks/programs.py` and `run.py`: 0.04 to 0.1 ns)
+    xla_product: float = 5e5
+    xla_product_operation: float = 0.07
     xla_library: float = 3e7
 
 

@@ -70,9 +70,12 @@ def _cost(what: Instruction, costs: Costs) -> float:
 def by_xla(loop: Loop, cores: int, costs: Costs) -> float:
     """Seconds of one step of a loop that XLA runs."""
     operations = equations = products = matrices = 0.0
+    fastest = costs.operation / (costs.vector_bits // 32) / cores
     for work in step_of(loop):
-        if _is_large_product(work, costs):
-            products += work.operations
+        if _is_product(work, costs.xla_library):
+            products += work.operations * fastest
+        elif _is_product(work, costs.xla_product):
+            products += work.operations * costs.xla_product_operation
         elif record_of(work.eqn).kind == "matrix":
             matrices += _by_a_library(work, costs)
         elif record_of(work.eqn).kind == "transform":
@@ -88,8 +91,7 @@ def by_xla(loop: Loop, cores: int, costs: Costs) -> float:
     results: Any = loop.body.out_avals
     widest = max((prod(a.shape) for a in results), default=1)
     helpers = min(cores, max(1, widest // 32768))  # it divides large operations only
-    library = costs.operation / (costs.vector_bits // 32) / cores
-    computing = operations * costs.xla_operation / helpers + products * library
+    computing = operations * costs.xla_operation / helpers + products
     return 1e-9 * (computing + matrices + fixed + streams)
 
 
@@ -100,6 +102,7 @@ def _by_a_library(work: Work, costs: Costs) -> float:
     return work.times * prod(batch) * costs.xla_matrix + each
 
 
-def _is_large_product(work: Work, costs: Costs) -> bool:
-    large = work.elements * work.each >= costs.xla_library
+def _is_product(work: Work, least: float) -> bool:
+    """Whether it is a product of so many multiply-adds."""
+    large = work.elements * work.each >= least
     return large and record_of(work.eqn).kind == "product"
