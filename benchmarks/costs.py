@@ -50,6 +50,8 @@ KEPT = (
     "vector_bits",
     "xla_small",
     "xla_library",
+    "xla_product",
+    "xla_product_operation",
     "xla_matrix",
     "xla_matrix_operation",
     "xla_transform",

@@ -28,12 +28,18 @@ class Unsupported(Exception):
 
 def magnitude(x: Pair) -> Any:
     """The root of the sum of squares, scaled so that nothing overflows."""
+    large, ratio = _larger(x)
+    size = large * jnp.sqrt(1 + ratio * ratio)
+    infinite = jnp.isinf(x.re) | jnp.isinf(x.im)
+    return jnp.where(infinite, jnp.inf, size).astype(size.dtype)
+
+
+def _larger(x: Pair) -> tuple[Any, Any]:
+    """The size of the larger part, and that of the other as a share of it."""
     a, b = jnp.abs(x.re), jnp.abs(x.im)
     large, small = jnp.maximum(a, b), jnp.minimum(a, b)
     safe = jnp.where((large == 0) | jnp.isinf(large), 1, large)
-    ratio = small / safe
-    size = large * jnp.sqrt(1 + ratio * ratio)
-    return jnp.where(jnp.isinf(a) | jnp.isinf(b), jnp.inf, size).astype(a.dtype)
+    return large, small / safe
 
 
 def _exp(x: Pair) -> Pair:
@@ -45,10 +51,7 @@ def _exp(x: Pair) -> Pair:
 
 def _log(x: Pair) -> Pair:
     """That of the larger part, and of one and a bit: exact around the unit circle."""
-    a, b = jnp.abs(x.re), jnp.abs(x.im)
-    large, small = jnp.maximum(a, b), jnp.minimum(a, b)
-    safe = jnp.where((large == 0) | jnp.isinf(large), 1, large)
-    ratio = small / safe
+    large, ratio = _larger(x)
     size = jnp.log(large) + jnp.log1p(ratio * ratio) / 2
     return Pair(size, jnp.arctan2(x.im, x.re))
 

@@ -141,7 +141,7 @@ def _type_of(text: str, kinds: tuple) -> tuple[str, tuple[int, ...]] | None:
     structs = [jax.ShapeDtypeStruct(s, jnp.dtype(d)) for d, s in kinds]
     try:
         out = jax.eval_shape(scope["f"], *structs)
-    except (TypeError, ValueError, IndexError, ZeroDivisionError):
+    except (TypeError, ValueError, IndexError, ArithmeticError):
         return None
     return jnp.dtype(out.dtype).name, out.shape
 
