@@ -85,7 +85,7 @@ def _boxed(eqn: Any, made: dict[Any, JaxprEqn]) -> Callable[..., Any] | None:
             ]
             before, after = around
             parts = [p for p in (before, box, after) if p.shape[d]]
-            box = lax.concatenate(parts, d) if len(parts) > 1 else box
+            box = lax.concatenate(parts, d) if len(parts) > 1 else parts[0]
         return box
 
     return boxed

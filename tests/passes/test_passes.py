@@ -20,6 +20,7 @@ from passing import (
     splits_of,
 )
 
+import onescan
 from onescan.passes.accumulate import accumulate
 from onescan.passes.borders import borders
 from onescan.passes.hoist import hoist
@@ -269,3 +270,30 @@ def test_work_that_left_a_loop_left_xla_s_too():
         lambda h, x: (jnp.tanh(x @ DEEP + h), h), jnp.zeros((2, 256)), LONG
     )
     assert core_of(improved(loop, (hoist,))).plain is None
+
+
+def test_an_empty_box_leaves_the_array_as_it_is():
+    def step(x, _):
+        return lax.dynamic_update_slice(x + 1, x[:0], (x.size,)), None
+
+    loop, args = loop_of(step, jnp.zeros(4000), None, length=3)
+    splits = improved(loop, (borders,))
+    assert core_of(splits).body.out_avals[0].shape == (4000,)
+    assert_same(loop, splits, args)
+    with onescan.engine("native"):
+        found = jax.jit(lambda x: onescan.scan(step, x, None, 3)[0])(jnp.zeros(4000))
+    assert (found == 3).all()
+
+
+def test_gradients_of_cumulative_minima_in_lanes():
+    """JAX's are sums with arrays of no elements, among others."""
+
+    def loss(x):
+        last = lambda c: onescan.scan(lambda c, _: (lax.cummin(c), None), c, None, 2)[0]
+        return jnp.sum(jnp.sin(jax.vmap(last)(x)))
+
+    x = jnp.cos(jnp.arange(33 * 5 * 35.0)).reshape(33, 5, 5, 7)
+    with onescan.engine("native"):
+        ours = jax.jit(jax.grad(loss))(x)
+    with onescan.engine("xla"):
+        assert jnp.allclose(ours, jax.jit(jax.grad(lambda x: loss(x)))(x), atol=1e-6)
