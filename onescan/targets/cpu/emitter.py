@@ -10,6 +10,7 @@ from onescan.emit import dot
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array
 from onescan.emit.emitter import Emitter, opaque
+from onescan.emit.outer import is_outer, outer
 from onescan.emit.rules import RULES
 from onescan.emit.tile import Tile
 from onescan.loop import Equation
@@ -24,8 +25,8 @@ def dot_general(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]
     if product := tiled(e.plan, eqn):
         x, y = map(e.once, operands)
         return [by_unit(e, product, x, y)]
-    if dot.is_outer(eqn):
-        return dot.outer(e, eqn, operands)
+    if is_outer(eqn):
+        return outer(e, eqn, operands)
     return dot.dot_general(e, eqn, operands)
 
 
