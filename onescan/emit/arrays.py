@@ -24,6 +24,7 @@ from llvmlite import ir
 from onescan.emit import interleave
 from onescan.emit import types as ty
 from onescan.emit.constants import integer, nothing
+from onescan.emit.math.features import AVX512, has
 
 
 @dataclass(frozen=True)
@@ -61,9 +62,9 @@ def add(b: ty.Builder, x: Index, y: Index) -> Index:
     if isinstance(y, Vec) and not isinstance(x, Vec) and not _is_vector(x):
         return Vec(add(b, y.base, x), y.width)  # type: ignore[arg-type]
     total = b.add(*ty.match(b, as_value(b, x), as_value(b, y)))
-    for one, other in ((x, y), (y, x)):
-        if isinstance(other, int) and (known := span(b, one)) is not None:
-            spanning(b, total, *(place + other for place in known))
+    one, other = span(b, x), span(b, y)
+    if one is not None and other is not None:
+        spanning(b, total, one[0] + other[0], one[1] + other[1])
     return total
 
 
@@ -92,14 +93,28 @@ def scale(b: ty.Builder, x: Index, factor: int) -> Index:
     if isinstance(x, int):
         return x * factor
     value = as_value(b, x)
-    return b.mul(value, ty.constant(ty.I64, factor, ty.width_of(value)))
+    result = b.mul(value, ty.constant(ty.I64, factor, ty.width_of(value)))
+    if (known := span(b, x)) is not None:
+        spanning(b, result, *sorted(place * factor for place in known))
+    return result
 
 
 def _is_vector(x: Index) -> bool:
     return isinstance(getattr(x, "type", None), ir.VectorType)
 
 
+def is_one(x: Index) -> bool:
+    return isinstance(x, int) and x == 1
+
+
+def is_scalar(x: Index) -> bool:
+    """Whether an index is one position, not one for each lane."""
+    return not isinstance(x, Vec) and not _is_vector(x)
+
+
 DEEPEST = 8
+#: distances that 32 bits count
+FAR = 1 << 31
 
 
 def divisor(index: Index, depth: int = DEEPEST) -> int:
@@ -148,29 +163,30 @@ class Memory:
 
     def _place(
         self, b: ty.Builder, index: tuple[Index, ...], part: int = 0
-    ) -> tuple[Index, int]:
-        """(position, width): a scalar start with a width, or a vector of places."""
-        scalar = add(b, self.offset, part)
-        vector_stride, width, wild = 0, 0, None
+    ) -> tuple[Index, int, Index]:
+        """Where the first lane is, how many there are, and where the others are.
+
+        That is how far they are apart, or for each its distance from the start; a
+        scalar has no lanes.
+        """
+        start = add(b, self.offset, part)
+        apart, width, wild = 0, 0, None
         for component, stride in zip(index, self.strides, strict=True):
             if isinstance(component, Vec):
                 width = component.width
-                vector_stride += stride
-                scalar = add(b, scalar, scale(b, component.base, stride))
+                apart += stride
+                start = add(b, start, scale(b, component.base, stride))
             elif _is_vector(component):
                 width = component.type.count  # type: ignore[union-attr]
                 places = scale(b, component, stride)
                 wild = places if wild is None else add(b, wild, places)
             else:
-                scalar = add(b, scalar, scale(b, component, stride))
-        if wild is None and (width == 0 or vector_stride == 0):
-            return scalar, 0
-        if wild is None and vector_stride == 1:
-            return scalar, width
-        lanes: Index = scale(b, Vec(0, width), vector_stride)
-        if wild is not None:
-            lanes = add(b, wild, lanes) if vector_stride else wild
-        return as_value(b, add(b, lanes, scalar)), width
+                start = add(b, start, scale(b, component, stride))
+        if wild is None:
+            return (start, width, apart) if apart else (start, 0, 0)
+        if apart:
+            wild = add(b, wild, scale(b, Vec(0, width), apart))
+        return start, width, wild
 
     def _address(self, b: ty.Builder, position: Index) -> ty.Value:
         if isinstance(position, int) and position == 0:
@@ -253,13 +269,13 @@ class Memory:
             start, width = self._rows(b, index)
             value = self._load_group(b, start, width, number)
             return ty.from_memory(b, value, self.dtype)
-        position, width = self._place(b, index, self.part)
-        if _is_vector(position):
-            value = self._gather(b, position, element, width)
+        start, width, others = self._place(b, index, self.part)
+        if width and not is_one(others):
+            value = self._gather(b, start, others, element, width)
         else:
             kind = ty.with_width(element, width)
-            address = self._address(b, position)
-            value = b.load(address, typ=kind, align=self._alignment(position))
+            address = self._address(b, start)
+            value = b.load(address, typ=kind, align=self._alignment(start))
             if self.fixed:
                 value.set_metadata("invariant.load", b.module.add_metadata([]))
         return ty.from_memory(b, value, self.dtype)
@@ -296,27 +312,35 @@ class Memory:
                 b.store(value, address, align=self.dtype.itemsize)
 
     def _gather(
-        self, b: ty.Builder, places: Any, element: ty.Kind, width: int
+        self, b: ty.Builder, start: Index, others: Index, element: ty.Kind, width: int
     ) -> ty.Value:
+        known = span(b, others) if _is_vector(others) else None
+        near = known is not None and known[0] > -FAR and known[1] < FAR
+        if near and has(b, AVX512) and self.dtype.itemsize >= 4:
+            return b.gather(self._address(b, start), others, element)
         value: ty.Value = nothing(ty.with_width(element, width))
         for lane in range(width):
-            where = ir.Constant(ty.I32, lane)
-            address = self._address(b, b.extract_element(places, where))
+            address = self._lane(b, start, others, lane)
             loaded = b.load(address, typ=element, align=self.dtype.itemsize)
-            value = b.insert_element(value, loaded, where)
+            value = b.insert_element(value, loaded, ir.Constant(ty.I32, lane))
         return value
 
+    def _lane(self, b: ty.Builder, start: Index, others: Index, lane: int) -> ty.Value:
+        """Where a lane of a vector stands."""
+        if isinstance(others, int):
+            return self._address(b, add(b, start, lane * others))
+        place = b.extract_element(others, ir.Constant(ty.I32, lane))
+        return self._address(b, add(b, start, place))
+
     def store(self, b: ty.Builder, index: tuple[Index, ...], value: ty.Value) -> None:
-        position, width = self._place(b, index, self.part)
+        start, width, others = self._place(b, index, self.part)
         value = ty.to_memory(b, ty.splat(b, value, width), self.dtype)
-        if not _is_vector(position):
-            address = self._address(b, position)
-            b.store(value, address, align=self._alignment(position))
+        if not width or is_one(others):
+            b.store(value, self._address(b, start), align=self._alignment(start))
             return
         for lane in range(width):
-            where = ir.Constant(ty.I32, lane)
-            address = self._address(b, b.extract_element(position, where))
-            part = b.extract_element(value, where)
+            address = self._lane(b, start, others, lane)
+            part = b.extract_element(value, ir.Constant(ty.I32, lane))
             b.store(part, address, align=self.dtype.itemsize)
 
 

@@ -24,6 +24,7 @@ from typing import Any
 from llvmlite import ir
 
 from onescan.emit import types as ty
+from onescan.emit.constants import nothing
 
 COMPARISONS = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
 #: bytes of the types that memory is made of
@@ -271,6 +272,28 @@ class Builder(ir.IRBuilder):
             if held.size == size:
                 self._remember(held, ptr, offset, loaded)
         return loaded
+
+    def gather(self, ptr: Any, places: Any, element: Any) -> Any:
+        """What stands at some distances from a place, by the processor's instruction.
+
+        They are counted in elements, and 32 bits must do.
+        """
+        self._settle()
+        width, size = places.type.count, SIZES[str(element)]
+        kind = ty.with_width(element, width)
+        places = self.trunc(places, ty.with_width(ty.I32, width))
+        where = f"getelementptr inbounds {element}, ptr {ptr.get_reference()}"
+        addresses = self.computed(
+            ty.with_width(ty.PTR, width), f"{where}, {_listed(places)}"
+        )
+        every = ty.constant(ty.I1, 1, width)
+        given = [addresses, ir.Constant(ty.I32, size), every, nothing(kind)]
+        number = {"float": "f32", "double": "f64"}.get(str(element), str(element))
+        name = f"llvm.masked.gather.v{width}{number}.v{width}p0"
+        if name not in self.module.globals:
+            types = ir.FunctionType(kind, [v.type for v in given])
+            ir.Function(self.module, types, name)
+        return self._write(kind, f"call {kind} @{name}({_listed(*given)})")
 
     def latest(self, ptr: Any, kind: Any) -> Any:
         """What stands at a place that others write to at any time."""

@@ -9,6 +9,7 @@ from llvmlite import ir
 
 from onescan.emit import types as ty
 from onescan.emit.math import halves
+from onescan.emit.math.features import GPU, SATURATES, has
 
 
 def like(value: ty.Value, number: float) -> ty.Value:
@@ -97,9 +98,36 @@ def _convert_float(
 
 def _float_to_int(b: ty.Builder, x: ty.Value, new: np.dtype, kind: ty.Kind) -> ty.Value:
     """Towards zero, held at the ends of the range; NaN is 0."""
+    if isinstance(kind, ir.VectorType) and not has(b, GPU) and not has(b, SATURATES):
+        return _vector_to_int(b, x, new, kind)
     name = "llvm.fptosi.sat" if ty.is_signed(new) else "llvm.fptoui.sat"
     full = f"{name}.{suffix(kind)}.{suffix(x.type)}"
     function = b.module.globals.get(full) or ir.Function(
         b.module, ir.FunctionType(kind, [x.type]), full
     )
     return b.call(function, [x])
+
+
+def _vector_to_int(
+    b: ty.Builder, x: ty.Value, new: np.dtype, kind: ty.Kind
+) -> ty.Value:
+    """The same in vectors, where LLVM would take x86's numbers one by one.
+
+    What is converted in vain, above the range, is never chosen.
+    """
+    signed, ends = ty.is_signed(new), np.iinfo(new)
+    # the lower end is a float, the upper one perhaps not, but what comes after it is
+    above = b.fcmp_ordered(">=", x, like(x, float(ends.max + 1)))
+    lowest = like(x, float(ends.min))
+    x_or_lowest = b.select(b.fcmp_ordered(">", x, lowest), x, lowest)
+    convert = b.fptosi if signed else b.fptoui
+    if new.itemsize < 4:
+        few = b.select(above, like(x, float(ends.max)), x_or_lowest)
+        wide = ty.with_width(ir.IntType(32), ty.width_of(x))
+        result = b.trunc(b.fptosi(few, wide), kind)
+    else:
+        result = convert(x_or_lowest, kind)
+        result = b.select(above, like(result, ends.max), result)
+    if signed:  # else it is the lowest
+        result = b.select(b.fcmp_unordered("uno", x, x), like(result, 0), result)
+    return result

@@ -14,7 +14,7 @@ import numpy as np
 from jax import lax
 
 from onescan.emit import types as ty
-from onescan.emit.arrays import Array, Index, add
+from onescan.emit.arrays import Array, Index, add, spanning
 from onescan.emit.convert import convert, rounded
 from onescan.emit.emitter import Emitter
 from onescan.emit.reduce import KINDS, highest, lowest
@@ -42,7 +42,8 @@ def _clamp(e: Emitter, position: ty.Value, last: int) -> Index:
     width = ty.width_of(position)
     zero, top = ty.constant(ty.I64, 0, width), ty.constant(ty.I64, last, width)
     position = e.b.select(e.b.icmp_signed("<", position, zero), zero, position)
-    return e.b.select(e.b.icmp_signed(">", position, top), top, position)
+    position = e.b.select(e.b.icmp_signed(">", position, top), top, position)
+    return spanning(e.b, position, 0, last)
 
 
 def _inside(e: Emitter, position: ty.Value, last: int) -> ty.Value:

@@ -29,7 +29,6 @@ from onescan.emit.arrays import (
     Vec,
     add,
     as_value,
-    scale,
     span,
     spanning,
 )
@@ -306,33 +305,14 @@ def _reshaped(eqn: Equation, old: Shape, new: Shape) -> list[int | None] | None:
 
 
 def rev(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
-    """A reversal; a vector along it is read forwards and turned around."""
+    """A reversal, whose cuts are reversed too."""
     (x,), (result,) = operands, WRITTEN["rev"](e, eqn, operands)
-    dims, last = eqn.params["dimensions"], len(x.shape) - 1
-
-    def at(index: tuple[Index, ...]) -> ty.Value:
-        row = index[last]
-        if last not in dims or not isinstance(row, Vec):
-            return result.at(index)
-        end = x.shape[last] - row.width
-        base: Any = end - row.base if isinstance(row.base, int) else None
-        if base is None:
-            base = e.b.sub(as_value(e.b, end), as_value(e.b, row.base))
-            if (known := span(e.b, row.base)) is not None:
-                spanning(e.b, base, end - known[1], end - known[0])
-        place = [
-            add(e.b, scale(e.b, i, -1), x.shape[d] - 1) if d in dims else i
-            for d, i in enumerate(index[:last])
-        ]
-        value = ty.splat(e.b, x.at((*place, Vec(base, row.width))), row.width)
-        back = positions(*reversed(range(row.width)))
-        return e.b.shuffle_vector(value, value, back)
-
+    dims = eqn.params["dimensions"]
     cuts = tuple(
         frozenset(n - cut for cut in found) if d in dims else found
         for d, (found, n) in enumerate(zip(x.cuts, x.shape, strict=False))
     )
-    return [replace(result, at=at, cuts=cuts)]
+    return [replace(result, cuts=cuts)]
 
 
 VIEWS = {

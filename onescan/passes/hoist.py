@@ -22,7 +22,7 @@ for a divisor that it knows than for one that it is given.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from jax.extend.core import JaxprEqn, Var
@@ -45,6 +45,7 @@ from onescan.passes.worth import (
     is_draw,
     operations,
 )
+from onescan.primitives import record_of
 
 
 def hoist(loop: Loop, draws: Draws = "few") -> Split | None:
@@ -55,7 +56,7 @@ def hoist(loop: Loop, draws: Draws = "few") -> Split | None:
     """
     parts = parts_of(loop)
     kinds = kinds_of(parts)
-    drawn = _drawn(parts.eqns, kinds, lambda eqn: is_draw(eqn, draws, loop.length))
+    drawn = _drawn(loop, parts.eqns, kinds, draws)
     gone = (eqn for eqn in parts.eqns if _leaves(eqn, kinds, draws))
     outside = {v for eqn in gone for v in eqn.outvars} | drawn
     outside -= _numbers(parts.eqns)
@@ -105,20 +106,25 @@ def _leaves(eqn: JaxprEqn, kinds: dict[Var, Kind], draws: Draws) -> bool:
 
 
 def _drawn(
-    eqns: Sequence[JaxprEqn],
-    kinds: dict[Var, Kind],
-    draws: Callable[[JaxprEqn], bool],
+    loop: Loop, eqns: Sequence[JaxprEqn], kinds: dict[Var, Kind], draws: Draws
 ) -> set[Var]:
-    """Random bits that need no carry, and what is made of them and is no larger."""
+    """Random bits that need no carry, and what is made of them and is no larger.
+
+    Of few draws a step: no larger than these, and no product.
+    """
     found: set[Any] = set()
     for eqn in eqns:
         inputs = variables(eqn.invars)
         if not eqn.outvars or kinds[eqn.outvars[0]] != "free":
             continue
         follows = not found.isdisjoint(inputs)
-        read = [v for v in inputs if kinds[v] == "free"]
+        if draws == "few":
+            follows = follows and record_of(eqn).kind != "product"
+            read = [v for v in inputs if v in found]
+        else:
+            read = [v for v in inputs if kinds[v] == "free"]
         smaller = elements(eqn.outvars) <= elements(read)
-        if draws(eqn) or (follows and smaller):
+        if is_draw(eqn, draws, loop.length) or (follows and smaller):
             found.update(eqn.outvars)
     return found
 

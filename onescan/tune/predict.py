@@ -25,6 +25,7 @@ DIVISIONS = ("fdiv", "frem", "llvm.sqrt")
 MULTIPLIED = 5
 INTEGER_DIVISIONS = ("sdiv", "udiv", "srem", "urem")
 MOVES = ("insertelement", "extractelement")
+GATHER = "llvm.masked"
 
 
 def predicted(loop: Loop, profile: Profile, cores: int, costs: Costs) -> Speed:
@@ -60,6 +61,8 @@ def _cost(what: Instruction, costs: Costs) -> float:
         return costs.division * registers
     if name in MOVES:
         return costs.element
+    if name == GATHER:
+        return (costs.load + costs.element) * count
     if name == "load":
         return costs.load * registers
     if name in ("store", "cell"):

@@ -115,6 +115,23 @@ def test_hoist_draws_the_random_bits_of_all_steps_at_once(draws, steps):
     assert_same(loop, splits, args)
 
 
+def test_few_draws_leave_without_what_only_meets_them():
+    """A number that scales a vector of each step, and its product with a matrix."""
+    weights = jnp.eye(64)
+
+    def step(h, both):
+        key, x = both
+        return h * 0.5 + (jax.random.normal(key) * x) @ weights, None
+
+    keys = jax.random.split(jax.random.key(0), 64)
+    loop, args = loop_of(step, jnp.zeros(64), (keys, jnp.ones((64, 64))))
+    splits = splits_of(loop, hoist)
+    left = str(core_of(splits).body)
+    assert "threefry2x32" not in left
+    assert "dot_general" in left
+    assert_same(loop, splits, args)
+
+
 @pytest.mark.parametrize("size", [2, 4, 8])
 def test_hoist_leaves_small_products(size):
     weights = jnp.eye(size)

@@ -29,6 +29,11 @@ def about_one_over(x: Lane) -> Lane:
     return _by_registers("rcp14", [x, x], [])
 
 
+def about_one_over_root(x: Lane) -> Lane:
+    """1 / sqrt(x) but for one part in 2**14."""
+    return _by_registers("rsqrt14", [x, x], [])
+
+
 def _numbers(kind: Any) -> int:
     """Of a vector's type, how many fill a register."""
     return 8 if isinstance(kind.element, ir.DoubleType) else 16

@@ -15,6 +15,7 @@ AVX512 = "avx512"  # x86: registers of 64 bytes, powers of two, reciprocals
 AMX = "amx"  # x86: products of tiles of bfloat16, which the process may use
 GPU = "gpu"  # no C library, but more instructions
 F16C = "f16c"  # conversions between float16 and float32: newer x86, all aarch64
+SATURATES = "saturates"  # conversions to integers hold at the ends: aarch64
 
 
 def allow(module: ir.Module, names: Iterable[str]) -> None:

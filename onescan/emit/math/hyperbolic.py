@@ -7,13 +7,14 @@ addition keeps its rounding error, which the logarithm takes as a second argumen
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from onescan.emit.math import nvidia
-from onescan.emit.math.coefficients import EXP, SINH, TANH
-from onescan.emit.math.exponential import exp_sum, power_of_two, reduce_exp
+from onescan.emit.math.coefficients import EXPM1, SINH, TANH
+from onescan.emit.math.exponential import exp_sum, power_of_two
 from onescan.emit.math.features import GPU, has
 from onescan.emit.math.logarithm import log1p_sum
-from onescan.emit.math.scaling import quotient
+from onescan.emit.math.scaling import inverse_of
 from onescan.emit.math.types import (
     Lane,
     elementary,
@@ -36,10 +37,9 @@ LARGE = {32: 2.0**30, 64: 2.0**60}
 
 @elementary
 def tanh(x: Lane) -> Lane:
-    """An odd polynomial near zero, 1 - 2 / (exp(2|x|) + 1) elsewhere.
-
-    A scalar that is tiny, as a state that fades is for most of its steps, goes past.
-    """
+    """A tiny scalar, as a state that fades is for most of its steps, goes past."""
+    if nvidia.usable(x):
+        return _tanh_of_gpu(x)
     if x.is_vector or has(x.b, GPU):
         return _tanh(x)
     tiny = x.abs() < TANH_SELF[x.format.bits]
@@ -47,35 +47,51 @@ def tanh(x: Lane) -> Lane:
 
 
 def _tanh(x: Lane) -> Lane:
-    size = x.abs()
-    large, small = _tanh_beyond(size), _tanh_near_zero(size)
-    return select(size < TANH_SMALL, small, large).with_sign_of(x)
+    """e / (e + 1), where e is half of exp(2 |x|) - 1, with the sign of x.
+
+    For |x| = n ln 2 / 2 + r that is 2**n (r + r**2 p) + (2**n - 1) / 2, which is as
+    exact near zero as elsewhere.
+    """
+    bits, bias = x.format.bits, x.format.round_bias
+    size, one = x.abs(), x.like(TANH_ONE[bits])
+    size = select(one < size, one, size)
+    # what ln 2 lacks enters the result less and less, the larger n is
+    shifted = fma(size, 2 / math.log(2), bias)
+    r = fma(shifted - bias, -math.log(2) / 2, size)
+    half = fma(r * r, poly(r, _doubled(EXPM1[bits])), r)
+    power = power_of_two(shifted.bits(), x)
+    e = fma(power, half, fma(power, 0.5, -0.5))
+    tiny = size < TANH_SELF[bits]
+    return select(tiny, x, _over_one_more(e).with_sign_of(x))
 
 
-def _tanh_near_zero(x: Lane) -> Lane:
-    z = x * x
-    return fma(x * z, poly(z, TANH[x.format.bits]), x)
+def _over_one_more(e: Lane) -> Lane:
+    """e / (e + 1), corrected by what that leaves of e: e + 1 itself is rounded."""
+    more = e + 1.0
+    inverse = inverse_of(more)
+    if inverse is None:
+        inverse = 1.0 / more
+    result = e * inverse
+    return fma(inverse, fma(-e, result, e - result), result)
 
 
-def _tanh_beyond(x: Lane) -> Lane:
-    """1 - 2 / (exp(2 x) + 1) for an x that is not small.
+def _doubled(coefficients: Sequence[float]) -> list[float]:
+    """Of half of p(2 r) times 4, for those of p."""
+    return [2.0 ** (k + 1) * c for k, c in enumerate(coefficients)]
+
+
+def _tanh_of_gpu(x: Lane) -> Lane:
+    """An odd polynomial near zero, 1 - 2 / (exp(2 |x|) + 1) elsewhere.
 
     The quotient is at most half of the result, and what exp is off by a third of
     that.  So a GPU's own approximations will do, which know infinity and zero too.
     """
-    if nvidia.usable(x):
-        sum = nvidia.about_two_to(x * (2 / math.log(2))) + 1.0
-        return fma(nvidia.about_one_over(sum), -2.0, 1.0)
-    one = x.like(TANH_ONE[x.format.bits])
-    clamped = select(one < x, one, x)
-    return 1.0 - quotient(2.0, _exp_twice_plus_one(clamped))
-
-
-def _exp_twice_plus_one(x: Lane) -> Lane:
-    """exp(2 x) + 1 for an x from 0 to `TANH_ONE`, where 2**n + 1 is exact or 2**n."""
-    n, r, _ = reduce_exp(x + x)
-    power = power_of_two(n, x)
-    return fma(power, fma(r * r, poly(r, EXP[x.format.bits]), r), power + 1.0)
+    size = x.abs()
+    z = size * size
+    small = fma(size * z, poly(z, TANH[x.format.bits]), size)
+    sum = nvidia.about_two_to(size * (2 / math.log(2))) + 1.0
+    large = fma(nvidia.about_one_over(sum), -2.0, 1.0)
+    return select(size < TANH_SMALL, small, large).with_sign_of(x)
 
 
 @elementary

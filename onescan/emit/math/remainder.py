@@ -1,17 +1,21 @@
 """x rem y as C's fmod: exact, with the sign of x.
 
-LLVM's own instruction calls the C library on a CPU.  A GPU has none, and LLVM would
-put x - trunc(x / y) * y in its place, which is wrong for large quotients.  A module
-for a GPU gets a function of its own.
+LLVM's own instruction calls the C library on a CPU, for one number after the other, so
+it is only asked where a quotient is large or a number unusual.  A GPU has no such
+library, and LLVM would put x - trunc(x / y) * y in its place, which is wrong for large
+quotients.  A module for a GPU gets a function of its own.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from llvmlite import ir
 
+from onescan.emit.convert import any_lane
 from onescan.emit.math.features import GPU, has
+from onescan.emit.math.types import Lane, one_way, select
 
 #: bits that one round takes off a quotient, and those it can have in its last
 BITS = {ir.FloatType(): (20, 22), ir.DoubleType(): (48, 51)}
@@ -20,10 +24,28 @@ BITS = {ir.FloatType(): (20, 22), ir.DoubleType(): (48, 51)}
 def remainder(b: Any, x: Any, y: Any) -> Any:
     """x rem y; numbers, or on a CPU vectors of them."""
     if not has(b, GPU):
-        return b.frem(x, y)
+        return _quick(Lane(b, x), Lane(b, y)).ir
     name = f"onescan.remainder.{x.type}"
     function = b.module.globals.get(name) or _define(b.module, x.type, name)
     return b.call(function, [x, y])
+
+
+def _quick(x: Lane, y: Lane) -> Lane:
+    """One subtraction, as `_define` has it, where that is enough for all lanes.
+
+    It is not where the divisor is infinite, or so small that what is left may be
+    subnormal.
+    """
+    b, size, divisor = x.b, x.abs(), y.abs()
+    _, most = BITS[x.element]
+    quotient = size / divisor
+    whole = quotient.intrinsic("llvm.trunc")
+    left = (-whole).intrinsic("llvm.fma", divisor, size)
+    left = select(left < 0.0, left + divisor, left).with_sign_of(x)
+    usual = (quotient < 2.0**most) & (divisor < math.inf)
+    usual = usual & (divisor > x.format.tiny * 2.0 ** (x.format.mantissa + 1))
+    slow = Lane(b, any_lane(b, (~usual).ir))
+    return one_way(slow, lambda: Lane(b, b.frem(x.ir, y.ir)), lambda: left)
 
 
 def _define(module: ir.Module, kind: Any, name: str) -> ir.Function:

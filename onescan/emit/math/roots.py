@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 
+from onescan.emit.math import avx512
 from onescan.emit.math.coefficients import INVERSE_CBRT
 from onescan.emit.math.logarithm import decompose, normalise
 from onescan.emit.math.types import (
     DOUBLE,
+    SINGLE,
     Lane,
     elementary,
     fma,
@@ -24,7 +26,13 @@ def sqrt(x: Lane) -> Lane:
 
 @elementary
 def rsqrt(x: Lane) -> Lane:
-    return 1.0 / x.sqrt()
+    """A root and a division, or Newton's step from what an instruction gives."""
+    if x.format is not SINGLE or not avx512.usable(x):
+        return 1.0 / x.sqrt()
+    about = avx512.about_one_over_root(x)
+    wrong = fma(-x * about, about, 1.0)
+    # of zero, infinity and NaN the first is right, and the second is none
+    return select(wrong.is_nan(), about, fma(about * 0.5, wrong, about))
 
 
 @elementary

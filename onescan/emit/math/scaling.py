@@ -40,13 +40,18 @@ def quotient(x: Lane | float, y: Lane) -> Lane:
     A division keeps a processor busy for as long as a dozen multiplications.
     Newton's step makes 1 / y good to the last bits; what x / y then lacks is added.
     """
-    x = y.like(x)
-    if nvidia.usable(y):
-        inverse = nvidia.about_one_over(y)
-    elif y.format == SINGLE and avx512.usable(y):
-        about = avx512.about_one_over(y)
-        inverse = fma(about, fma(-y, about, 1.0), about)
-    else:
+    x, inverse = y.like(x), inverse_of(y)
+    if inverse is None:
         return x / y
     result = x * inverse
     return fma(inverse, fma(-y, result, x), result)
+
+
+def inverse_of(y: Lane) -> Lane | None:
+    """1 / y but for its last bits, where an instruction gives about that."""
+    if nvidia.usable(y):
+        return nvidia.about_one_over(y)
+    if y.format == SINGLE and avx512.usable(y):
+        about = avx512.about_one_over(y)
+        return fma(about, fma(-y, about, 1.0), about)
+    return None

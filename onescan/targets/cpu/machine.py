@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from onescan.emit.math.features import AMX, F16C
+from onescan.emit.math.features import AMX, F16C, SATURATES
 from onescan.runtime import compiler
 from onescan.targets.cpu import available
 from onescan.targets.cpu.permission import may_use_tiles
@@ -30,7 +30,7 @@ def host() -> Machine:
     found = {"avx512": "+avx512f", "f16c": "+f16c"}
     has = {name for name, flag in found.items() if flag in features}
     if compiler.triple().startswith(("aarch64", "arm64")):
-        has.add(F16C)
+        has.update((F16C, SATURATES))
     if wide == 64 and "+amx-bf16" in features and may_use_tiles():
         has.add(AMX)
     caches = {"l1": available.cache_bytes(1), "l2": available.cache_bytes(2)}

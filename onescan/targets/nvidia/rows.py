@@ -87,7 +87,7 @@ class RowMemory(Memory):
         super().store(b, here, value)
         if not share.halo:
             return
-        position, _ = self._place(b, here)
+        position, _, _ = self._place(b, here)
         address: Any = b.ptrtoint(self._address(b, position), ty.I64)
         value = ty.to_memory(b, value, self.dtype)
         rows = share.mine * self.strides[share.axis] * self.dtype.itemsize
