@@ -9,6 +9,7 @@ so are the positions of the vector.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -76,7 +77,7 @@ def fold_of(name: str, dtype: Any, elements: int) -> Fold:
 
 def reduction(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     (x,), (out,) = operands, eqn.outvars
-    axes = sorted(eqn.params["axes"])
+    x, axes = _as_one(e, x, sorted(eqn.params["axes"]))
     dtype = np.dtype(out.aval.dtype)
     target = e.fresh(out)
     memory = target.memory
@@ -135,6 +136,24 @@ def reduction(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     cost = x.cost + JOINED * (len(fold.combines) - 1)
     e.nest_in_groups(target.shape, target.lanes, visit, vector, cost=cost)
     return [target]
+
+
+def _as_one(e: Emitter, x: Array, axes: list[int]) -> tuple[Array, list[int]]:
+    """The last axes as one, if all are reduced and stand in memory without gaps."""
+    first = len(x.shape) - len(axes)
+    last = list(range(first, len(x.shape)))
+    laned = any(x.lanes[i] for i in axes) if x.lanes else False
+    if len(axes) < 2 or axes != last or laned or x.memory is None:
+        return x, axes
+    shape = (*x.shape[:first], prod(x.shape[first:]))
+    groups = [*(([i], [i]) for i in range(first)), (last, [first])]
+    memory = x.memory.reshaped(x.shape, shape, groups)
+    if memory is None:
+        return x, axes
+    at = lambda index: memory.load(e.b, index)
+    lanes = (*x.lanes[:first], None)
+    flat = replace(x, shape=shape, at=at, memory=memory, lanes=lanes, cuts=())
+    return replace(flat, window=None), [first]
 
 
 def _block(e: Emitter, reduced: tuple[Index, ...], begin: int, width: int) -> Index:
