@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .PHONY: help demo setup lint test test-all test-matrix test-newest test-jax test-gpu fuzz soak
-.PHONY: bench tune bench-programs bench-whiles gpu-libraries bench-gpu bench-llama parity test-page pictures clean
+.PHONY: bench tune bench-programs bench-operations bench-whiles gpu-libraries bench-gpu bench-llama parity test-page pictures clean
 
 ifeq ($(PYTHON),)
 override PYTHON := $(shell sh scripts/pythons.sh default)
@@ -87,6 +87,9 @@ tune: setup ## what instructions and XLA's loops cost on this machine, for predi
 
 bench-programs: setup ## whole programs under both engines, in turns
 	$(bin)/python benchmarks/programs.py $(ARGS)
+
+bench-operations: setup ## operations one by one, by our kernels and by XLA
+	$(bin)/python benchmarks/operations.py $(ARGS)
 
 gpu-libraries: setup ## Diffrax, Equinox, NumPyro in build/libraries, for a machine without
 	$(bin)/pip install --quiet --no-deps --upgrade --target build/libraries \

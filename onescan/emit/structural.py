@@ -223,7 +223,7 @@ def rev(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     def at(index: tuple[Index, ...]) -> ty.Value:
         place = [mirrored(i, part) for i, part in enumerate(index)]
         along = only_vector(index)
-        if along not in dims:
+        if along is None or along not in dims:
             return x.at(tuple(place))
         row: Any = index[along]
         place[along] = _up_to(e, row, x.shape[along])

@@ -55,7 +55,7 @@ def is_kind(node: Any) -> bool:
     return type(node) is tuple and len(node) == 2 and isinstance(node[0], str)
 
 
-@examples(15)
+@examples(10)
 @given(TREES, TREES, st.integers(0, 3), st.booleans(), st.integers(0, 2**31))
 def test_random_containers(carry_kinds, y_kinds, length, reverse, seed):
     rng = np.random.default_rng(seed)
@@ -149,7 +149,7 @@ def operations(table: dict[str, Any]) -> st.SearchStrategy[list[Operation]]:
     return st.lists(one, min_size=1, max_size=8)
 
 
-@examples(20)
+@examples(12)
 @given(operations(FLOAT), st.integers(0, 5), st.booleans(), st.integers(0, 2**31))
 def test_random_bodies_of_floats(operations, length, reverse, seed):
     rng = np.random.default_rng(seed)
@@ -159,7 +159,7 @@ def test_random_bodies_of_floats(operations, length, reverse, seed):
     assert_by_both(body(FLOAT, operations), init, xs, reverse=reverse)
 
 
-@examples(15)
+@examples(10)
 @given(
     operations(INTEGER),
     st.sampled_from(["int8", "uint8", "int32", "uint32"]),
@@ -176,7 +176,7 @@ def test_random_bodies_of_integers(operations, dtype, length, seed):
     assert_by_both(body(INTEGER, operations), init, xs)
 
 
-@examples(8)
+@examples(6)
 @given(operations(FLOAT), st.integers(0, 2**31))
 def test_gradients_of_random_bodies(operations, seed):
     rng = np.random.default_rng(seed)

@@ -96,7 +96,7 @@ def test_ways_to_make_xs(make, reverse):
 OPERATIONS = [jnp.add, jnp.subtract, jnp.multiply, jnp.maximum, jnp.minimum]
 
 
-@examples(8)
+@examples(6)
 @given(
     st.lists(
         st.tuples(st.integers(0, 4), st.integers(0, 9), st.integers(0, 9)), max_size=8

@@ -93,7 +93,7 @@ LIGHT = [
 ]
 
 
-@examples(8)
+@examples(6)
 @given(st.lists(st.tuples(st.sampled_from(range(len(LIGHT))), st.integers(0, 5))))
 def test_random_ys_are_the_same(makers):
     def step(h, x):

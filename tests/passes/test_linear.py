@@ -242,7 +242,7 @@ def test_growth_is_left_to_the_loop():
 SPECIAL = st.sampled_from([0.0, 1.0, -2.0, 1e30, jnp.inf, -jnp.inf, jnp.nan])
 
 
-@examples(15)
+@examples(10)
 @given(
     st.sampled_from([smoothed, added, chosen, growing, divided]),
     st.lists(SPECIAL, min_size=6, max_size=6),

@@ -15,7 +15,7 @@ from fuzz.shrink import as_python, failing, fails, shrunk
 from sampling import WHOLE
 
 GROUPS = 50 if WHOLE else 2  # tests
-BATCHES, LOOPS = 4, 8  # compilations in a test, loops in each
+BATCHES, LOOPS = 3, 8  # compilations in a test, loops in each
 
 
 @pytest.fixture(autouse=True)

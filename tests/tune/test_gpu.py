@@ -72,9 +72,7 @@ def test_where_predictions_are_close_both_are_tried(
 
 
 def test_what_instructions_cost() -> None:
-    loop = loop_in(
-        lambda c, x: lax.scan(lambda c, x: (c + x, c), c, x), 0.0, jnp.ones(9)
-    )
+    loop = loop_in(lambda c: lax.scan(lambda c, x: (c * c, None), c, None, 9), 0.0)
 
     def seconds(blocks: int = 1, **runs: float) -> float:
         named = {(name.replace("_", " "), "float"): 9.0 * n for name, n in runs.items()}
@@ -87,6 +85,34 @@ def test_what_instructions_cost() -> None:
     assert seconds(**{"call llvm.nvvm.barrier0": 1}) == pytest.approx(HOPPER.barrier)
     assert seconds(fadd=1, br=1) == pytest.approx(HOPPER.operation + HOPPER.branch)
     assert seconds(132, load=1) == seconds(load=1) < seconds(264, load=1)
+
+
+def test_blocks_wait_for_what_they_stream() -> None:
+    f = lambda c, xs: lax.scan(lambda c, x: (c + x.sum(), None), c, xs)
+    loop = loop_in(f, 0.0, jnp.ones((9, 4096, 64)))
+    none = Profile({}, {})
+    alone, many = (predicted(loop, none, n, cores=132).native for n in (1, 64))
+    assert alone == pytest.approx(1e-9 * HOPPER.streamed_byte * 4096 * 64 * 4)
+    assert alone == pytest.approx(64 * (many or 0))
+
+
+def test_lanes_that_must_do_too_much_are_left(monkeypatch: Any) -> None:
+    """Each thread of a lane does what all lanes share, however much that is."""
+    for native, engine in ((1e-6, "native"), (1.9e-6, "native"), (2.1e-6, "xla")):
+        monkeypatch.setattr(target, "predicted", lambda *_, n=native: Speed(n, 1e-6))
+        step = lambda c, x, n=native: (jnp.tanh(c) * x + n, None)
+        assert row_of(step, jnp.ones(4096), jnp.ones(100)).engine == engine
+
+
+def test_a_choice_of_two_is_no_launch() -> None:
+    def seconds(yes: Any) -> float:
+        step = lambda c, x: (lax.cond(x > 0, yes, lambda c: c * 0.5, c), None)
+        loop = loop_in(lambda *args: lax.scan(step, *args), jnp.ones((4, 4)), X)
+        return 1e9 * by_xla(loop)
+
+    X = jnp.ones(9)
+    assert seconds(lambda c: c * 0.9 + 0.1) == pytest.approx(HOPPER.xla_step, rel=0.01)
+    assert seconds(lambda c: jnp.sort(c)) > HOPPER.xla_step + HOPPER.xla_round
 
 
 def test_what_xla_launches() -> None:

@@ -85,13 +85,14 @@ class Nvidia(Target):
         require_short(plan.loop, kernel.module, on_gpu=True)
 
     def choice(self, plan: Plan, kernel: Kernel, settings: Settings) -> Choice | None:
-        """Threads that have lanes for themselves are sure to win; others are tried."""
+        """Threads that have lanes for themselves win, unless each must do too much."""
         assert plan.grid is not None
         if kernel.profile is None:
             return None
         blocks = kernel.blocks * kernel.team
         times = predicted(plan.loop, kernel.profile, blocks, self.machine.cores)
-        if not plan.grid.together:
+        alone = not plan.grid.together
+        if alone and (times.ratio or 1.0) > BORDER.hopeless:
             return Choice(True, times)
         name = lambda: store.key_of(
             launch.name_of(kernel), self.machine, compat.driver(), *compat.versions()
