@@ -42,6 +42,7 @@ def _quick(x: Lane, y: Lane) -> Lane:
     whole = quotient.intrinsic("llvm.trunc")
     left = (-whole).intrinsic("llvm.fma", divisor, size)
     left = select(left < 0.0, left + divisor, left).with_sign_of(x)
+    left = select(size < divisor, x, left)  # also if it is subnormal
     usual = (quotient < 2.0**most) & (divisor < math.inf)
     usual = usual & (divisor > x.format.tiny * 2.0 ** (x.format.mantissa + 1))
     slow = Lane(b, any_lane(b, (~usual).ir))
