@@ -18,7 +18,7 @@ from processes import output
 from sampling import sample
 
 import onescan
-from onescan.emit.math.features import AVX512, F16C
+from onescan.emit.math.features import AVX512, F16C, SATURATES
 from onescan.lowering import pipeline
 from onescan.runtime import compiler
 from onescan.switches import Settings
@@ -111,8 +111,8 @@ PROCESSORS = {
     "x86 with SSE4": Processor(X86, "x86-64-v2", 16),
     "x86 with AVX2": Processor(X86, "x86-64-v3", 32, frozenset({F16C})),
     "x86 with AVX-512": Processor(X86, "x86-64-v4", 64, frozenset({F16C, AVX512})),
-    "aarch64": Processor(ARM, "generic", 16, frozenset({F16C})),
-    "aarch64 with SVE": Processor(ARM, "neoverse-v1", 16, frozenset({F16C})),
+    "aarch64": Processor(ARM, "generic", 16, frozenset({F16C, SATURATES})),
+    "aarch64 with SVE": Processor(ARM, "neoverse-v1", 16, frozenset({F16C, SATURATES})),
 }
 #: functions of LLVM's own library, which no process has to have
 LIBRARY = re.compile(rb"\0(__\w*(?:hf|sf|df|tf|ti|di|si)\w*\d)\0")
@@ -145,6 +145,26 @@ def test_loops_for_every_processor(name: str) -> None:
             code = object_of(str(compiled.kernel.module), processor)
             assert b"kernel" in code
             assert not LIBRARY.findall(code), processor
+
+
+@pytest.mark.parametrize("processor", PROCESSORS.values(), ids=list(PROCESSORS))
+def test_vectors_for_every_processor(processor: Processor) -> None:
+    """Conversions, reversals, strides, gathers and remainders, which differ most."""
+
+    def step(c, x):
+        far = (c * 9).astype(jnp.int32)
+        some = c.at[far].get(mode="clip") + jnp.fmod(c[::-1], x)
+        return jnp.tanh(some) + jnp.resize(c[::2], 64), far.astype(jnp.uint8)
+
+    loop = loop_in(
+        lambda c, xs: onescan.scan(step, c, xs), jnp.ones(64), jnp.ones((9, 64))
+    )
+    machine = Machine(processor.vector_bytes, 2, processor.features)
+    module, _ = build(choose(loop, machine))
+    saturates = "fptosi.sat" in str(module)
+    assert saturates == (SATURATES in processor.features)
+    code = object_of(str(module), processor)
+    assert not LIBRARY.findall(code)
 
 
 @pytest.mark.parametrize("processor", PROCESSORS.values(), ids=list(PROCESSORS))
