@@ -8,7 +8,6 @@ operation that is slower here is one to look at.
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -17,11 +16,14 @@ import jax.numpy as jnp
 from jax import lax
 from rich.console import Console
 from rich.table import Table
+from timing import in_turns
 
 import onescan
 
 SIZE = 2048
 SHORT, LONG = 100, 900
+ENGINES = "xla", "native"
+SECONDS = 0.2  # for each
 EXAMPLES = """
 examples:
   python benchmarks/operations.py                   all of them, two minutes
@@ -81,26 +83,22 @@ def operations() -> dict[str, tuple[Any, Step]]:
     return {name: (x, slowly(f)) for name, f in functions.items()} | steps
 
 
-def nanoseconds(step: Step, start: Any, engine: str) -> float:
-    """Of one step."""
-    taken = []
-    with onescan.engine(engine):
+def nanoseconds(step: Step, start: Any) -> dict[str, float]:
+    """Of one step, by engine."""
+    runs = {}
+    for engine in ENGINES:
         for length in (SHORT, LONG):
             loop = lambda c, n=length: onescan.scan(
                 lambda c, _: (step(c), None), c, None, n
             )
-            taken.append(_least(jax.jit(loop).lower(start).compile(), start))
-    return 1e9 * (taken[1] - taken[0]) / (LONG - SHORT)
-
-
-def _least(f: Any, start: Any, seconds: float = 0.2) -> float:
-    """Seconds of the fastest call within so many."""
-    least, end = float("inf"), time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        begin = time.perf_counter()
-        jax.block_until_ready(f(start))
-        least = min(least, time.perf_counter() - begin)
-    return least
+            with onescan.engine(engine):
+                compiled = jax.jit(loop).lower(start).compile()
+            runs[engine, length] = lambda f=compiled: jax.block_until_ready(f(start))
+    least = {k: taken.fastest for k, taken in in_turns(runs, SECONDS).items()}
+    return {
+        engine: 1e9 * (least[engine, LONG] - least[engine, SHORT]) / (LONG - SHORT)
+        for engine in ENGINES
+    }
 
 
 def main() -> None:
@@ -119,7 +117,7 @@ def main() -> None:
     with console.status("compiling and timing") as status:
         for name, (start, step) in chosen.items():
             status.update(name)
-            xla, ours = (nanoseconds(step, start, e) for e in ("xla", "native"))
+            xla, ours = nanoseconds(step, start).values()
             ratio = xla / max(ours, 1e-3)
             style = "red" if ratio < 0.9 else ""
             table.add_row(

@@ -288,8 +288,7 @@ class Builder(ir.IRBuilder):
         )
         every = ty.constant(ty.I1, 1, width)
         given = [addresses, ir.Constant(ty.I32, size), every, nothing(kind)]
-        number = {"float": "f32", "double": "f64"}.get(str(element), str(element))
-        name = f"llvm.masked.gather.v{width}{number}.v{width}p0"
+        name = f"llvm.masked.gather.v{width}{element.intrinsic_name}.v{width}p0"
         if name not in self.module.globals:
             types = ir.FunctionType(kind, [v.type for v in given])
             ir.Function(self.module, types, name)

@@ -120,13 +120,12 @@ def _vector_to_int(
     above = b.fcmp_ordered(">=", x, like(x, float(ends.max + 1)))
     lowest = like(x, float(ends.min))
     x_or_lowest = b.select(b.fcmp_ordered(">", x, lowest), x, lowest)
-    convert = b.fptosi if signed else b.fptoui
     if new.itemsize < 4:
         few = b.select(above, like(x, float(ends.max)), x_or_lowest)
         wide = ty.with_width(ir.IntType(32), ty.width_of(x))
         result = b.trunc(b.fptosi(few, wide), kind)
     else:
-        result = convert(x_or_lowest, kind)
+        result = (b.fptosi if signed else b.fptoui)(x_or_lowest, kind)
         result = b.select(above, like(result, ends.max), result)
     if signed:  # else it is the lowest
         result = b.select(b.fcmp_unordered("uno", x, x), like(result, 0), result)

@@ -14,24 +14,11 @@ from typing import Any
 import numpy as np
 
 from onescan.emit import types as ty
-from onescan.emit.arrays import (
-    Array,
-    Index,
-    Vec,
-    add,
-    as_value,
-    is_scalar,
-    scale,
-    span,
-    spanning,
-)
-from onescan.emit.constants import positions
+from onescan.emit.arrays import Array, Index, Vec, add, as_value, scale
 from onescan.emit.emitter import Emitter
+from onescan.emit.strides import CLOSE, backwards, every, only_vector
 from onescan.loop import Equation
 from onescan.primitives.axes import reshape_groups
-
-#: numbers that are so far apart are read together with those between them
-CLOSE = 4
 
 
 def broadcast_in_dim(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
@@ -152,30 +139,9 @@ def slice_(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
             return x.at(tuple(place_of(index)))
         row: Any = index[along]
         place = place_of([row.base if d == along else i for d, i in enumerate(index)])
-        return _every(e, x, place, along, strides[along], row.width)
+        return every(e, x, place, along, strides[along], row.width)
 
     return [e.lazy(out, at, [x])]
-
-
-def _every(
-    e: Emitter, x: Array, place: list[Any], along: int, stride: int, width: int
-) -> ty.Value:
-    """A vector of every second number, say: all are read, and some of them kept.
-
-    None is read behind the last one that is wanted.
-    """
-    begin, size = place[along], (width - 1) * stride + 1
-    starts = [*range(0, size - width, width), size - width]
-    value: Any = None
-    for start in starts:
-        place[along] = Vec(add(e.b, begin, start), width)  # type: ignore[arg-type]
-        read = ty.splat(e.b, x.at(tuple(place)), width)
-        found = [j * stride - start for j in range(width)]
-        chosen = [width + k if k >= 0 else j for j, k in enumerate(found)]
-        lanes = [k if k < 2 * width else 0 for k in chosen]  # or of a later read
-        first = read if value is None else value
-        value = e.b.shuffle_vector(first, read, positions(*lanes))
-    return value
 
 
 def split(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
@@ -221,34 +187,14 @@ def rev(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
         return e.b.sub(last, value)
 
     def at(index: tuple[Index, ...]) -> ty.Value:
-        place = [mirrored(i, part) for i, part in enumerate(index)]
         along = only_vector(index)
-        if along is None or along not in dims:
-            return x.at(tuple(place))
-        row: Any = index[along]
-        place[along] = _up_to(e, row, x.shape[along])
-        value = ty.splat(e.b, x.at(tuple(place)), row.width)
-        back = positions(*reversed(range(row.width)))
-        return e.b.shuffle_vector(value, value, back)
+        if along is not None and along in dims:
+            others = [0 if i == along else part for i, part in enumerate(index)]
+            place = [mirrored(i, part) for i, part in enumerate(others)]
+            return backwards(e, x, place, along, index[along])  # type: ignore[arg-type]
+        return x.at(tuple(mirrored(i, part) for i, part in enumerate(index)))
 
     return [e.lazy(out, at, [x])]
-
-
-def only_vector(index: tuple[Index, ...]) -> int | None:
-    """The dimension along which an index is a vector, if it is one of neighbours."""
-    wide = [i for i, part in enumerate(index) if not is_scalar(part)]
-    return wide[0] if len(wide) == 1 and isinstance(index[wide[0]], Vec) else None
-
-
-def _up_to(e: Emitter, row: Vec, size: int) -> Vec:
-    """The positions that mirror those of a vector, in order."""
-    end = size - row.width
-    if isinstance(row.base, int):
-        return Vec(end - row.base, row.width)
-    base = e.b.sub(as_value(e.b, end), row.base)
-    if (known := span(e.b, row.base)) is not None:
-        spanning(e.b, base, end - known[1], end - known[0])
-    return Vec(base, row.width)
 
 
 def concatenate(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
