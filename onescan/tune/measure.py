@@ -17,12 +17,21 @@ from typing import Any
 import jax
 import numpy as np
 
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None
+
 from onescan import switches
 from onescan.loop import Aval
 from onescan.tune.speed import Speed
 
-#: seconds that the calls of one measurement may take
-SECONDS = 0.1
+#: seconds that the calls of one measurement may take, on a machine that is quiet and on
+#: one where others take our turns, of which the least times still say something
+SECONDS, SECONDS_BUSY = 0.1, 0.4
+#: times a second that others may take a turn of ours: a busy process for each of two
+#: cores takes 100 to 130, on a quiet machine there are 0 to 15
+INTERRUPTED = 40
 #: calls of each engine, at least and at most
 FEWEST, MOST = 3, 20
 #: ratio of their times from which two calls are enough, and from which the first ones
@@ -51,22 +60,45 @@ def measured(native: Trial, xla: Trial) -> Speed:
             waiting = beside.submit(_lowered(xla).compile)
         calls = [_lowered(native).compile(), waiting.result()]
     some = [_made_up_all(trial.types) for trial in (native, xla)]
+    others = Others()
     ours, theirs = _in_turns(
         [partial(f, *args) for f, args in zip(calls, some, strict=True)],
         (native.steps, xla.steps),
+        others,
     )
-    return Speed(ours, theirs, measured=True)
+    return Speed(ours, theirs, measured=True, quiet=not others.disturb)
 
 
-def _in_turns(calls: Sequence[Callable[[], Any]], steps: Sequence[int]) -> list[float]:
+class Others:
+    """Other processes, which took processors from this one since now."""
+
+    def __init__(self) -> None:
+        self._start, self._before = time.perf_counter(), _turns_taken()
+
+    @property
+    def disturb(self) -> bool:
+        """Whether they take so many turns that times are theirs as much as ours."""
+        taken = _turns_taken() - self._before
+        return taken > 2 + INTERRUPTED * (time.perf_counter() - self._start)
+
+
+def _turns_taken() -> int:
+    """How often a thread of this process had to leave a processor before its end."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw if resource else 0
+
+
+def _in_turns(
+    calls: Sequence[Callable[[], Any]], steps: Sequence[int], others: Others
+) -> list[float]:
     """The least time of a step of two calls, made in turns until it is clear."""
     least = _round(calls, steps)
     if _ratio(least) > CLEAR_AT_ONCE and least[0] < least[1]:
         return least
-    least, rounds, end = _round(calls, steps), 1, time.perf_counter() + SECONDS
+    least, rounds, start = _round(calls, steps), 1, time.perf_counter()
     while rounds < MOST:
         enough = least[0] < least[1] or rounds >= LOSING
-        late = rounds >= FEWEST and time.perf_counter() > end
+        limit = SECONDS_BUSY if others.disturb else SECONDS
+        late = rounds >= FEWEST and time.perf_counter() - start > limit
         if late or _ratio(least) >= (CLEAR if enough else CLEAR_AT_ONCE):
             break
         least, rounds = list(map(min, least, _round(calls, steps))), rounds + 1

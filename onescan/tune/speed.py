@@ -16,6 +16,7 @@ class Speed:
     native: float | None = None
     xla: float | None = None
     measured: bool = False  # by running both, rather than predicted
+    quiet: bool = True  # while others left the machine to us
 
     @property
     def ratio(self) -> float | None:

@@ -99,6 +99,27 @@ def test_a_trial_is_made_once():
     assert not decide(Speed(1e-3, 1e-3), lambda: next(trials)).native
 
 
+def test_times_of_a_busy_machine_are_not_kept():
+    trials = iter([Speed(1e-3, 2e-3, quiet=False), Speed(2e-3, 1e-3)])
+    for _ in range(2):  # never changed within a process
+        assert decide(Speed(1e-3, 1e-3), lambda: next(trials)).native
+    choose._choices.clear()  # another process
+    assert not decide(Speed(1e-3, 1e-3), lambda: next(trials)).native
+
+
+@pytest.mark.parametrize(("taken", "rounds"), [(0, 4), (100, 8)])
+def test_more_calls_where_others_are_busy(taken, rounds, monkeypatch):
+    """A tenth of a second in quiet, four of them where turns are taken from us."""
+    made = []
+    monkeypatch.setattr(measure.time, "perf_counter", lambda: sum(made))
+    monkeypatch.setattr(measure, "_turns_taken", lambda: taken * sum(made))
+    others = measure.Others()
+    calls = [lambda: made.append(0.04), lambda: made.append(0.03)]
+    measure._in_turns(calls, (1, 1), others)
+    assert len(made) == 2 * rounds
+    assert others.disturb == bool(taken)
+
+
 def test_loops_with_a_while_are_not_tried():
     def waits(c, x):
         return lax.while_loop(lambda v: v.sum() < 3, lambda v: v + 1, c), None
@@ -128,6 +149,7 @@ def test_a_folder_that_cannot_be_written_is_no_error(monkeypatch, tmp_path):
 def test_both_engines_are_timed(monkeypatch):
     """A real trial of a small loop, by the whole pipeline."""
     monkeypatch.setattr(choose, "WORTH", 0.0)
+    monkeypatch.setattr(measure, "_turns_taken", lambda: 0)
     monkeypatch.setattr(choose, "USUAL", choose.Border(sure=1e9, hopeless=0.0))
     onescan.clear_report()
     switches.set_globally(tune=True)
@@ -186,7 +208,7 @@ def test_calls_are_compared_by_their_steps(steps, rounds, monkeypatch):
     made = []
     monkeypatch.setattr(measure.time, "perf_counter", lambda: sum(made))
     calls = [lambda: made.append(0.1), lambda: made.append(0.01)]
-    ours, theirs = measure._in_turns(calls, steps)
+    ours, theirs = measure._in_turns(calls, steps, measure.Others())
     assert len(made) == 2 * rounds
     assert ours / theirs == pytest.approx(10 / steps[0])
 
@@ -196,8 +218,8 @@ def test_a_kernel_that_is_slow_at_first_is_not_given_up_at_once(monkeypatch):
     times = iter([(19.0, 2.0), (5.0, 2.0), (5.0, 2.0), (1.0, 2.0), (1.0, 2.0)])
     monkeypatch.setattr(measure, "_round", lambda calls, steps: list(next(times)))
     monkeypatch.setattr(measure.time, "perf_counter", lambda: 0.0)
-    assert measure._in_turns([], []) == [1.0, 2.0]
+    assert measure._in_turns([], [], measure.Others()) == [1.0, 2.0]
     times = iter([(9.0, 2.0), *[(5.0, 2.0)] * measure.LOSING])
-    assert measure._in_turns([], []) == [5.0, 2.0]
+    assert measure._in_turns([], [], measure.Others()) == [5.0, 2.0]
     times = iter([(19.0, 2.0), (19.0, 2.0)])
-    assert measure._in_turns([], []) == [19.0, 2.0]
+    assert measure._in_turns([], [], measure.Others()) == [19.0, 2.0]
