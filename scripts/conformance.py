@@ -1,21 +1,27 @@
 """Every primitive in every type against eager JAX: `make conformance`.
 
-Writes `docs/conformance.md`.  ``--gpu`` is for a machine with a GPU: fewer random
-numbers, the table on standard output.  ``--types`` and ``--only`` choose.
+Writes `docs/conformance.md`, or on a GPU, with fewer random numbers,
+`docs/conformance-gpu.md`.  ``--types`` and ``--only`` choose, for a look: what they
+find is printed.  Types are measured side by side.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
+import os
 import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "helpers"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # many share a GPU
 
 import jax
 from conformance import arrays, complexes, elementwise, matrices
@@ -23,14 +29,19 @@ from conformance.compared import Found
 from conformance.matrices import Errors
 from engines import FLOATS, INTS
 
-PAGE = Path(__file__).parents[1] / "docs" / "conformance.md"
+DOCS = Path(__file__).parents[1] / "docs"
+PAGES = {"cpu": DOCS / "conformance.md", "gpu": DOCS / "conformance-gpu.md"}
+#: random numbers for each operation
+COUNT = {"cpu": 20_000, "gpu": 2_000}
+#: processes that share a GPU
+ON_A_GPU = 7
 TYPES = (*FLOATS, *INTS, "bool", *complexes.TYPES)
 SHORT = {"bfloat16": "bf16", "float16": "f16", "float32": "f32", "float64": "f64"}
 
 HEAD = """\
-# Conformance
+# Conformance{where}
 
-Made by `make conformance`. Every primitive with a native rule is run in a loop, in
+Made by `make conformance`{how}. Every primitive with a native rule is run in a loop, in
 every type it takes, and compared with eager JAX, one operation at a time, on the same
 numbers: all there are for operations of one operand of 8 or 16 bits, all pairs for two
 of 8 bits, and else zeros, infinities, NaN, subnormal, smallest and largest numbers,
@@ -66,10 +77,11 @@ rows and conditions up to 10,000 (f32) and 10,000,000,000 (f64), in lanes and al
 SMALL = """
 ## Numbers too small to be normal
 
-XLA's CPU threads read subnormal numbers as zero, and its functions differ in whether
-they give back such a number or zero; so do ours, and the table above does not count it.
-`pow`, `atan2` and `lgamma` read them as they are. Where results differ:
+{readers} read subnormal numbers as zero, and functions differ in whether they give back
+such a number or zero; so do ours, and the table above does not count it. `pow`, `atan2`
+and `lgamma` read them as they are. Where results differ:
 """
+READERS = {"cpu": "XLA's CPU threads", "gpu": "Some of XLA's functions"}
 
 
 @dataclass
@@ -80,6 +92,10 @@ class Results:
     whole: list[Found] = field(default_factory=list)
     complexes: list[Found] = field(default_factory=list)
     matrices: list[Errors] = field(default_factory=list)
+
+    def add(self, others: Results) -> None:
+        for mine, found in zip(vars(self).values(), vars(others).values(), strict=True):
+            mine.extend(found)
 
 
 def cell(found: Found) -> str:
@@ -120,8 +136,13 @@ def errors(results: Iterable[Errors], types: Iterable[str]) -> list[str]:
 def page(results: Results, types: list[str]) -> str:
     """All of it, as a page of the documentation."""
     single, whole = results.single, results.whole
-    backend, version = jax.default_backend(), jax.__version__
-    lines = [HEAD, f"JAX {version}, {backend}.\n", "## Elementwise\n"]
+    backend, device = jax.default_backend(), jax.devices()[0].device_kind
+    gpu = backend == "gpu"
+    head = HEAD.format(
+        where=" on a GPU" if gpu else "",
+        how=", whose `ARGS` are `--gpu`" if gpu else "",
+    )
+    lines = [head, f"JAX {jax.__version__}, {device}.\n", "## Elementwise\n"]
     floats = [t for t in types if t in FLOATS]
     others = [t for t in types if t not in FLOATS]
     lines += [*table([f for f in single if f.dtype in FLOATS], floats), ""]
@@ -132,7 +153,7 @@ def page(results: Results, types: list[str]) -> str:
     if wrong := [f for f in [*single, *whole, *results.complexes] if f.different]:
         lines += ["## Results that differ in kind\n"]
         lines += [f"- `{f.name}` {f.dtype} {f.example}" for f in wrong]
-    lines.append(SMALL)
+    lines.append(SMALL.format(readers=READERS[backend]))
     lines += [
         f"- `{f.name}` {f.dtype}: {f.small:,}, such as {f.small_example}"
         for f in single
@@ -141,36 +162,46 @@ def page(results: Results, types: list[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def measured(dtype: str, chosen: set[str], backend: str) -> Results:
+    """All operations of one type, in a process of its own."""
+    assert jax.default_backend() == backend
+    start, count, results = time.perf_counter(), COUNT[backend], Results()
+    if backend == "gpu":
+        elementwise.TOGETHER = 24
+    picked = lambda names: [n for n in names if not chosen or n in chosen]
+    if dtype in complexes.TYPES:
+        names = picked(complexes.names())
+        results.complexes += complexes.measured(dtype, names, count // 4)
+    else:
+        names = picked(elementwise.names())
+        results.single += elementwise.measured(dtype, names, count)
+    if dtype in arrays.NUMBERS:
+        results.whole += arrays.measured(dtype, picked(arrays.names()))
+    results.matrices += matrices.measured(dtype, picked(matrices.names()))
+    print(f"{dtype}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
+    return results
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--gpu", action="store_true", help="a GPU, in four minutes")
+    parser.add_argument("--gpu", action="store_true", help="on a GPU")
     parser.add_argument("--types", default=",".join(TYPES), help="such as float32,int8")
     parser.add_argument("--only", default="", help="operations, such as sin,cos")
-    parser.add_argument("--count", type=int, default=20_000, help="random numbers")
     options = parser.parse_args()
-    if options.gpu:
-        assert jax.default_backend() == "gpu", "JAX sees no GPU"
-        elementwise.TOGETHER, options.count = 24, 2_000
+    backend = "gpu" if options.gpu else "cpu"
+    assert jax.default_backend() == backend, f"JAX runs on {jax.default_backend()}"
     types, chosen = options.types.split(","), set(filter(None, options.only.split(",")))
+    jobs = ON_A_GPU if options.gpu else len(os.sched_getaffinity(0))
     results = Results()
-    picked = lambda names: [n for n in names if not chosen or n in chosen]
-    for dtype in types:
-        start = time.perf_counter()
-        if dtype in complexes.TYPES:
-            names = picked(complexes.names())
-            results.complexes += complexes.measured(dtype, names, options.count // 4)
-        else:
-            names = picked(elementwise.names())
-            results.single += elementwise.measured(dtype, names, options.count)
-        if dtype in arrays.NUMBERS:
-            results.whole += arrays.measured(dtype, picked(arrays.names()))
-        if not options.gpu:
-            results.matrices += matrices.measured(dtype, picked(matrices.names()))
-        print(f"{dtype}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
-        if not (options.gpu or chosen):
-            PAGE.write_text(page(results, types))
-    if options.gpu or chosen:
+    # a process that has started JAX must not fork
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+        of_type = partial(measured, chosen=chosen, backend=backend)
+        for found in pool.map(of_type, types):
+            results.add(found)
+    if chosen or types != list(TYPES):
         print(page(results, types))
+    else:
+        PAGES[backend].write_text(page(results, types))
     return 0
 
 

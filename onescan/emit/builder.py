@@ -107,6 +107,8 @@ class Plain(ir.IRBuilder):
         self.trips = 1.0
         #: by instruction and type: how often it will run
         self.runs: dict[tuple[str, str], float] = {}
+        #: by name of a float32 that was a float16 in memory: that one's bits
+        self.halves: dict[str, ty.Value] = {}
 
     def _insert(self, instr: Any) -> None:
         self.written += 1
@@ -128,6 +130,8 @@ class Builder(ir.IRBuilder):
         self.runs: dict[tuple[str, str], float] = {}
         #: by name of an index: its lowest and its highest value
         self.spans: dict[str, tuple[int, int]] = {}
+        #: by name of a float32 that was a float16 in memory: that one's bits
+        self.halves: dict[str, ty.Value] = {}
         self._forget()
 
     def _forget(self) -> None:

@@ -85,7 +85,9 @@ def from_memory(b: Builder, value: Value, dtype: Any) -> Value:
     if is_bool(dtype):
         return b.icmp_unsigned("!=", value, ir.Constant(value.type, None))
     if dtype == FLOAT16:
-        return halves.float16_to_float32(b, value)
+        wide = halves.float16_to_float32(b, value)
+        getattr(b, "halves", {})[wide.get_reference()] = value
+        return wide
     if dtype == BFLOAT16:
         return halves.bfloat16_to_float32(b, value)
     return value
@@ -96,8 +98,9 @@ def to_memory(b: Builder, value: Value, dtype: Any) -> Value:
     dtype = np.dtype(dtype)
     if is_bool(dtype):
         return b.zext(value, with_width(I8, width_of(value)))
-    if dtype == FLOAT16:
-        return halves.float32_to_float16(b, value)
+    if dtype == FLOAT16:  # what came from memory goes back as it was, NaNs included
+        known = getattr(b, "halves", {}).get(value.get_reference())
+        return halves.float32_to_float16(b, value) if known is None else known
     if dtype == BFLOAT16:
         return halves.float32_to_bfloat16(b, value)
     return value

@@ -182,6 +182,17 @@ def test_halves_are_rounded_after_every_operation() -> None:
     assert count("fma.rn", launch.code) == 0
 
 
+def test_halves_that_nothing_changed_keep_their_bits() -> None:
+    """A conversion to float32 and back would make one NaN of all of them."""
+
+    def f(x: Any, y: Any) -> Any:
+        bits = lambda c, a: (c, (a, lax.bitcast_convert_type(a, jnp.int16)))
+        return onescan.scan(bits, x, y)
+
+    (launch,) = launches_of(f, np.float32(3), np.ones(3, np.float16))
+    assert count("cvt.rn.f16.f32", launch.code) == 0
+
+
 def test_the_checks_can_fail(tmp_path: Path) -> None:
     (launch,) = launches_of(
         lambda x: onescan.scan(lambda c, _: (jnp.sin(c), None), x, None, 9), 0.5
