@@ -25,6 +25,17 @@ GUARD = 64 * mmap.PAGESIZE  # around the memory of a block
 EXTRA = "i32 %tid, i32 %rank, ptr %rooms, ptr %block, ptr %team"
 RUNTIME = """
 declare i32 @pthread_barrier_wait(ptr)
+@exchanged = internal global [32 x i32] zeroinitializer
+define internal i32 @exchange(i32 %tid, ptr %block, i32 %value, i32 %step) {
+  %mine = getelementptr i32, ptr @exchanged, i32 %tid
+  store i32 %value, ptr %mine
+  call i32 @pthread_barrier_wait(ptr %block)
+  %other = xor i32 %tid, %step
+  %its = getelementptr i32, ptr @exchanged, i32 %other
+  %got = load i32, ptr %its
+  call i32 @pthread_barrier_wait(ptr %block)
+  ret i32 %got
+}
 declare float @exp2f(float)
 define internal ptr @room_of(ptr %rooms, i32 %rank) alwaysinline {
   %at = getelementptr ptr, ptr %rooms, i32 %rank
@@ -58,6 +69,8 @@ def as_cpu(text: str) -> str:
     # a warp is a block here
     wait = "call i32 @pthread_barrier_wait(ptr %block)"
     text = text.replace('call void @"llvm.nvvm.bar.warp.sync"(i32 -1)', wait)
+    shuffle = r'@"llvm.nvvm.shfl.sync.bfly.i32"\(i32 \S+ (i32 \S+, i32 \S+), i32 31\)'
+    text = re.sub(shuffle, r"@exchange(i32 %tid, ptr %block, \1)", text)
     text = text.replace('@"llvm.nvvm.ex2.approx.ftz.f"', "@exp2f")
     near = r'call float @"llvm.nvvm.rcp.approx.ftz.f"\('
     text = re.sub(near + r"float (\S+)\)", r"fdiv float 1.0, \1", text)

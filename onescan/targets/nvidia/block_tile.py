@@ -19,6 +19,7 @@ from onescan.loop import Atom
 from onescan.targets.nvidia import (
     block_concatenate,
     block_cumulative,
+    block_linalg,
     block_products,
     block_reductions,
 )
@@ -28,7 +29,13 @@ from onescan.targets.nvidia.shares import sent_around, stays_home
 from onescan.targets.nvidia.tile import GpuTile
 
 #: rules of tiles that a block does together, in place of those of the table
-FILES = (block_reductions, block_products, block_concatenate, block_cumulative)
+FILES = (
+    block_reductions,
+    block_products,
+    block_concatenate,
+    block_cumulative,
+    block_linalg,
+)
 RULES = {name: rule for file in FILES for name, rule in file.RULES.items()}
 #: numbers of one x that a thread of a block may load ahead
 EACH = 8

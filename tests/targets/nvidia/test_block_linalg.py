@@ -1,0 +1,118 @@
+"""Factors and triangular systems by a block of threads, run by threads of the CPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gpu_lowering import H200
+from gpu_threads import run
+from jax import lax
+from passing import loop_of
+
+from onescan.plan.plan import Grid
+from onescan.targets.nvidia.target import Nvidia
+
+TARGET = Nvidia(H200)
+
+
+def results(step: Any, carry: Any, xs: Any) -> tuple[Any, Any]:
+    """Of a kernel of one block of a warp, and of stock JAX."""
+    loop, args = loop_of(step, carry, xs)
+    plan = replace(TARGET.plan(loop), grid=Grid(32, together=True, team=1))
+    kernel = TARGET.build(plan)
+    found = run(plan, kernel, args)
+    return found, jax.tree.leaves(lax.scan(step, carry, xs))
+
+
+def matrices(*shape: int) -> Any:
+    return np.random.default_rng(0).normal(size=shape).astype(np.float32)
+
+
+def agree(step: Any, carry: Any, xs: Any) -> None:
+    for ours, stock in zip(*results(step, carry, xs), strict=True):
+        np.testing.assert_allclose(ours, stock, 1e-4, 1e-4)
+
+
+@pytest.mark.parametrize("shape", [(6, 6), (9, 9), (33, 33), (2, 7, 7)])
+def test_cholesky(shape: tuple[int, ...]) -> None:
+    n = shape[-1]
+
+    def step(c: Any, x: Any) -> Any:
+        spread = x @ jnp.swapaxes(x, -1, -2) / n + 2 * jnp.eye(n, dtype=x.dtype)
+        factor = lax.linalg.cholesky(spread + 0 * c, symmetrize_input=False)
+        return factor, factor
+
+    agree(step, jnp.zeros(shape), matrices(3, *shape))
+
+
+def test_cholesky_of_what_is_not_definite() -> None:
+    """The factor is NaN as a whole; a NaN in the matrix spreads from its place."""
+    good = 2 * np.eye(8, dtype=np.float32)
+    negative, zero, nan = good.copy(), good.copy(), good.copy()
+    negative[5, 5], zero[0, 0], nan[6, 3] = -1, 0, np.nan
+    f = lambda c, x: (0.5 * c, lax.linalg.cholesky(x + c, symmetrize_input=False))
+    xs = np.stack([good, negative, zero, nan])
+    (_, ours), (_, stock) = results(f, jnp.zeros((8, 8)), xs)
+    np.testing.assert_array_equal(np.isnan(ours[:3]), np.isnan(stock[:3]))
+    assert np.isnan(ours[3]).any()
+    assert np.isfinite(ours[3][:3, :3]).all()
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+@pytest.mark.parametrize("left", [True, False])
+@pytest.mark.parametrize("lower", [True, False])
+@pytest.mark.parametrize("transpose", [True, False])
+@pytest.mark.parametrize("unit", [True, False])
+def test_triangular_solve(
+    columns: int, left: bool, lower: bool, transpose: bool, unit: bool
+) -> None:
+    n = 7
+
+    def step(c: Any, x: Any) -> Any:
+        made = x / n + 2 * jnp.eye(n, dtype=x.dtype)
+        c = lax.linalg.triangular_solve(
+            made,
+            c,
+            left_side=left,
+            lower=lower,
+            transpose_a=transpose,
+            unit_diagonal=unit,
+        )
+        return c, c
+
+    agree(step, matrices(*((n, columns) if left else (columns, n))), matrices(3, n, n))
+
+
+@pytest.mark.parametrize("shape", [(6, 6), (9, 13), (12, 7), (33, 33), (2, 7, 7)])
+def test_lu(shape: tuple[int, ...]) -> None:
+    def step(c: Any, x: Any) -> Any:
+        factors, pivots, order = lax.linalg.lu(x + 0.1 * c)
+        return factors, (factors, pivots, order)
+
+    agree(step, jnp.zeros(shape), matrices(3, *shape))
+
+
+def test_pivots_of_ties_zeros_and_nan() -> None:
+    """The first of equal ones; a column of zeros stays; so does NaN on the diagonal."""
+    some = matrices(6, 6)
+    tie, zero, nan = some.copy(), some.copy(), some.copy()
+    tie[:, 0], zero[:, 2], nan[1, 1] = [1, -1, 1, 1, -1, 1], 0, np.nan
+    f = lambda c, x: (0.5 * c, lax.linalg.lu(x + c))
+    found = results(f, jnp.zeros((6, 6)), np.stack([tie, zero, nan]))
+    for ours, stock in zip(*found, strict=True):
+        np.testing.assert_allclose(ours[:2], stock[:2], 1e-4, 1e-4)
+    (_, _, ours, _), (_, _, stock, _) = found
+    np.testing.assert_array_equal(ours[2, :2], stock[2, :2])  # NaN from there on
+
+
+def test_solve_and_its_gradient() -> None:
+    def step(c: Any, x: Any) -> Any:
+        c = jnp.linalg.solve(x + 4 * jnp.eye(8, dtype=x.dtype), c) + 0.5 * c
+        return c, c.sum()
+
+    agree(step, matrices(8), matrices(4, 8, 8))
