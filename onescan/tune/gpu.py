@@ -54,6 +54,9 @@ class GpuCosts:
     #: ns of a call of cuSOLVER or cuBLAS for small matrices: 13,000 to 30,000 (H200)
     #: (`benchmarks/linalg.py`)
     xla_matrix: float = 20000.0
+    #: ns of a row of one whose rows are exchanged: 43 us for 16 rows, 60 for 32, 102
+    #: for 64
+    xla_pivot: float = 1100.0
     #: the same for its eigenvalues and singular values, also a guess
     xla_sweeps: float = 60000.0
 
@@ -101,6 +104,10 @@ def by_xla(loop: Loop, costs: GpuCosts = HOPPER) -> float:
     taken = costs.xla_step
     for work in step_of(loop):
         swept = work.eqn.primitive.name in SWEPT
+        if work.eqn.primitive.name == "lu":
+            taken += (
+                work.times * costs.xla_pivot * min(work.eqn.invars[0].aval.shape[-2:])
+            )
         kind = record_of(work.eqn).kind
         taken += work.times * (costs.xla_sweeps if swept else each.get(kind, 0.0))
         taken += work.operations * costs.xla_operation

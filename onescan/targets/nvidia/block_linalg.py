@@ -1,8 +1,8 @@
-"""Factors and triangular systems by the threads of a block.
+"""Factors by the threads of a block.
 
-Where there are fewer matrices than threads, all threads work on one matrix: a column or
-an unknown after the other, whose elements are computed side by side, and then all that
-depend on it.  The arithmetic is that of `emit.linalg`, where one thread does all of it.
+Where there are fewer matrices than threads, they share a matrix: one column of a factor
+after the other is taken off all elements that come after it.  The arithmetic is that of
+`emit.linalg`, where one thread does all of it.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 
 from onescan.emit import elementwise as el
 from onescan.emit import types as ty
-from onescan.emit.arrays import Array, Index, as_value
+from onescan.emit.arrays import Array, Index, add, as_value
 from onescan.emit.convert import like
 from onescan.emit.linalg import cholesky as one_cholesky
 from onescan.emit.linalg import lu as one_lu
-from onescan.emit.linalg import triangular as one_triangular
 from onescan.emit.linalg.matrix import (
     magnitude,
     minus_product,
@@ -29,129 +29,123 @@ from onescan.emit.linalg.matrix import (
 from onescan.loop import Equation
 from onescan.targets.nvidia.block_emitter import BlockEmitter
 from onescan.targets.nvidia.block_reductions import Place, sums
+from onescan.targets.nvidia.flat_index import unflattened
 
 #: rows from which on the barriers of a column cost less than one thread's work
-FEWEST = 6
-#: threads for each matrix, or column of unknowns, from which on they share it
+FEWEST = 9
+#: threads for each matrix from which on they share it
 SHARED = 8
+#: elements that a thread keeps in registers
+KEPT = 40
 
 
-def _shares(e: BlockEmitter, rows: int, alone: int) -> bool:
-    """Whether threads share what so many of them could do one each."""
-    return not e.apart and e.team == 1 and rows >= FEWEST and alone * SHARED <= e.block
+def _shares(e: BlockEmitter, rows: int, matrices: int) -> bool:
+    enough = matrices * SHARED <= e.block and rows >= FEWEST
+    return enough and not e.apart and e.team == 1
 
 
 def cholesky(e: BlockEmitter, eqn: Equation, operands: list[Array]) -> list[Array]:
-    (x,), (out,) = operands, eqn.outvars
-    *batch, n, _ = shape = e.plan.local_shape(out)
-    if 0 in batch or not _shares(e, n, prod(batch)):
+    shape = e.plan.local_shape(eqn.outvars[0])
+    fits = 0 < prod(shape) <= KEPT * e.block
+    if not fits or not _shares(e, shape[-1], prod(shape[:-2])):
         return one_cholesky.cholesky(e, eqn, operands)
-    target = e.fresh(out)
-    lanes, dtype = target.lanes, target.dtype
-    factor: Any = target.memory
-    a = e.scratch(shape, lanes, dtype)  # what is still to be explained
-    kind = ty.register_type(dtype)
-    zero, nan = (ty.constant(kind, v) for v in (0.0, float("nan")))
-
-    def load(place: Place) -> None:
-        a.store(e.b, place, x.at(place))
-        factor.store(e.b, place, zero)
-
-    def take_off(place: Place, k: Index) -> None:
-        *rest, i, j = place
-        todo = _both(e, _compared(e, ">=", j, k), _compared(e, ">=", i, j))
-        with e.b.if_then(todo):
-            diagonal = root(e.b, a.load(e.b, (*rest, k, k)))
-            scale = reciprocal(e.b, diagonal)
-            here, by = (times(e.b, a.load(e.b, (*rest, m, k)), scale) for m in (i, j))
-            done = _compared(e, "==", j, k)
-            with e.b.if_else(done) as (its_column, later):
-                with its_column:
-                    first = _compared(e, "==", i, k)
-                    factor.store(e.b, place, e.b.select(first, diagonal, here))
-                with later:
-                    value = minus_product(e.b, a.load(e.b, place), here, by)
-                    a.store(e.b, place, value)
-
-    e.nest(shape, lanes, load)
-    with e.loop(n, unroll=1) as k:
-        e.nest(shape, lanes, lambda place: take_off(place, k))
-
-    def finish(place: Place) -> None:
-        """A matrix that is not positive definite has a factor of NaN, as a whole."""
-        *rest, i, j = place
-        definite = e.entry.alloca(ty.I1)
-        e.b.store(ir.Constant(ty.I1, 1), definite)
-        with e.loop(n, unroll=4) as k:
-            pivot = a.load(e.b, (*rest, k, k))
-            positive = e.b.fcmp_unordered(">", pivot, zero)
-            e.b.store(e.b.and_(e.b.load(definite), positive), definite)
-        wrong = e.b.not_(e.b.load(definite))
-        with e.b.if_then(_both(e, wrong, _compared(e, ">=", i, j))):
-            factor.store(e.b, place, nan)
-
-    e.nest(shape, lanes, finish)
-    return [target]
+    return [_Cholesky(e, eqn, operands[0]).emit()]
 
 
-def triangular_solve(
-    e: BlockEmitter, eqn: Equation, operands: list[Array]
-) -> list[Array]:
-    (out,) = eqn.outvars
-    left, unit = eqn.params["left_side"], eqn.params["unit_diagonal"]
-    shape = e.plan.local_shape(out)
-    *batch, n, columns = shape if left else (*shape[:-2], shape[-1], shape[-2])
-    if 0 in shape or not _shares(e, n, prod(batch) * columns):
-        return one_triangular.triangular_solve(e, eqn, operands)
-    matrix, right, target = e.once(operands[0]), operands[1], e.fresh(out)
-    lanes, dtype = target.lanes, target.dtype
-    solved: Any = target.memory
-    swapped = eqn.params["transpose_a"] == left
-    downwards = eqn.params["lower"] != swapped
-    left_over = e.scratch(shape, lanes, dtype)
-    inverses = e.scratch((*batch, n), (*lanes[:-2], None), dtype)
+class _Cholesky:
+    """The lower factor; see `emit.linalg.cholesky` for what is not definite.
 
-    def at(rest: list[Index], i: Index, c: Index) -> Place:
-        """Where unknown i of a column stands."""
-        return (*rest, i, c) if left else (*rest, c, i)
+    Each thread keeps its elements in registers, and takes a column off them at a time;
+    those of the next column are passed on then, so that threads meet once for each.
+    """
 
-    def coefficient(rest: list[Index], i: Index, j: Index) -> ty.Value:
-        return matrix.at((*rest, j, i) if swapped else (*rest, i, j))
+    def __init__(self, e: BlockEmitter, eqn: Equation, x: Array) -> None:
+        self.e, self.x, self.target = e, x, e.fresh(eqn.outvars[0])
+        self.factor: Any = self.target.memory
+        dtype, shape = self.target.dtype, self.target.shape[:-1]
+        lanes = (*self.target.lanes[:-2], None)
+        self.columns = e.scratch((2, *shape), (None, *lanes), dtype)  # in turns
+        self.inverses = e.scratch(shape, lanes, dtype)
+        self.definite = e.scratch(shape, lanes, np.bool_)  # so far
+        kind, total = ty.register_type(dtype), prod(self.target.shape)
+        self.cells = [e.entry.alloca(kind) for _ in range(-(-total // e.block))]
 
-    def invert(place: Place) -> None:
-        *rest, i = place
-        inverses.store(e.b, place, reciprocal(e.b, coefficient(rest, i, i)))
+    def emit(self) -> Array:
+        e, n = self.e, self.target.shape[-1]
+        with e.phase():
+            self._each(self._load)
+        with e.loop(n - 1, unroll=1) as k, e.phase():
+            self._each(lambda cell, place: self._take_off(cell, place, k))
+        e.nest(self.target.shape, self.target.lanes, self._finish)
+        return self.target
 
-    def take_off(place: Place, k: Index) -> None:
-        *rest, i, c = place
-        with e.b.if_then(_compared(e, ">=" if downwards else "<=", i, k)):
-            known = left_over.load(e.b, at(rest, k, c))
-            if not unit:
-                known = times(e.b, known, inverses.load(e.b, (*rest, k)))
-            here = at(rest, i, c)
-            with e.b.if_else(_compared(e, "==", i, k)) as (its_row, later):
-                with its_row:
-                    solved.store(e.b, here, known)
-                with later:
-                    by, value = coefficient(rest, i, k), left_over.load(e.b, here)
-                    left_over.store(e.b, here, minus_product(e.b, value, known, by))
+    def _each(self, body: Any) -> None:
+        """Code for all elements of a thread, with where it keeps them."""
+        e, total = self.e, prod(self.target.shape)
+        for turn, cell in enumerate(self.cells):
+            flat = add(e.b, e.here, turn * e.block)
+            place = unflattened(e.b, flat, self.target.shape)
+            if (turn + 1) * e.block <= total:
+                body(cell, place)
+            else:
+                with e.b.if_then(e.below(flat, total)):
+                    body(cell, place)
 
-    e.put(e.stored(left_over, shape, lanes), right)
-    if not unit:
-        e.nest((*batch, n), (*lanes[:-2], None), invert)
-    with e.loop(n, unroll=1) as step:
-        k = step if downwards else e.b.sub(ir.Constant(ty.I64, n - 1), step)
-        e.nest(
-            (*batch, n, columns),
-            (*lanes[:-2], None, None),
-            lambda place: take_off(place, k),
+    def _load(self, cell: ty.Value, place: Place) -> None:
+        e, (*_, i, j) = self.e, place
+        value = self.x.at(place)
+        e.b.store(value, cell)
+        with e.b.if_then(_compared(e, ">", j, i)):
+            self.factor.store(e.b, place, like(value, 0))
+        with e.b.if_then(_compared(e, "==", j, 0)):
+            self._pass_on(place, value)
+
+    def _take_off(self, cell: ty.Value, place: Place, k: ty.Value) -> None:
+        e, b, (*rest, i, j) = self.e, self.e.b, place
+        inverse, turn = self.inverses.load(b, (*rest, k)), _turn(b, k)
+        here, by = (
+            times(b, self.columns.load(b, (turn, *rest, m)), inverse) for m in (i, j)
         )
-    return [target]
+        left = minus_product(b, b.load(cell), here, by)
+        b.store(left, cell)  # of no use any more where the column is done
+        lower = _compared(e, ">=", i, j)
+        below = b.and_(lower, _compared(e, ">", i, k))
+        with b.if_then(b.and_(below, _compared(e, "==", j, k))):
+            self.factor.store(b, place, here)
+        following = b.add(k, ir.Constant(ty.I64, 1))
+        with b.if_then(b.and_(lower, _compared(e, "==", j, following))):
+            self._pass_on(place, left)
+
+    def _pass_on(self, place: Place, value: ty.Value) -> None:
+        """Let all threads have an element of the column that is next."""
+        e, b, (*rest, i, k) = self.e, self.e.b, place
+        self.columns.store(b, (_turn(b, k), *rest, i), value)
+        with b.if_then(_compared(e, "==", i, k)):
+            diagonal = root(b, value)
+            self.factor.store(b, place, diagonal)
+            self.inverses.store(b, (*rest, k), reciprocal(b, diagonal))
+            positive = b.fcmp_unordered(">", value, like(value, 0))
+            is_first = _compared(e, "==", k, 0)
+            before = b.sub(as_value(b, k), b.zext(b.not_(is_first), ty.I64))
+            so_far = b.or_(is_first, self.definite.load(b, (*rest, before)))
+            self.definite.store(b, (*rest, k), b.and_(so_far, positive))
+
+    def _finish(self, place: Place) -> None:
+        e, (*rest, i, j) = self.e, place
+        wrong = e.b.not_(self.definite.load(e.b, (*rest, self.target.shape[-1] - 1)))
+        with e.b.if_then(e.b.and_(wrong, _compared(e, ">=", i, j))):
+            kind = ty.register_type(self.target.dtype)
+            self.factor.store(e.b, place, ty.constant(kind, float("nan")))
+
+
+def _turn(b: ty.Builder, k: Index) -> Index:
+    """Which of two places a column has."""
+    return b.and_(as_value(b, k), ir.Constant(ty.I64, 1))
 
 
 def lu(e: BlockEmitter, eqn: Equation, operands: list[Array]) -> list[Array]:
-    *batch, rows, columns = e.plan.local_shape(eqn.outvars[0])
-    if 0 in batch or not _shares(e, min(rows, columns), prod(batch)):
+    shape = e.plan.local_shape(eqn.outvars[0])
+    if 0 in shape or not _shares(e, min(shape[-2:]), prod(shape[:-2])):
         return one_lu.lu(e, eqn, operands)
     return _Lu(e, eqn, operands[0]).emit()
 
@@ -170,6 +164,8 @@ class _Lu:
         self.order: Any = order.memory
         self.a = e.scratch(self.shape, self.lanes, self.dtype)  # still to be done
         batch, outer = self.shape[:-2], self.lanes[:-2]
+        steps = min(self.shape[-2:])
+        self.inverses = e.scratch((*batch, steps), (*outer, None), self.dtype)
         self.largest, self.where = (
             e.stored(e.scratch(batch, outer, kind), batch, outer)
             for kind in (self.dtype, self.number)
@@ -214,7 +210,7 @@ class _Lu:
         found = b.and_(found, _compared(e, ">=", i, self.k))
         value = self.a.load(b, (*rest, i, self.k))
         nan = b.fcmp_unordered("uno", value, value)
-        found = b.or_(found, _both(e, nan, _compared(e, "==", i, self.k)))
+        found = b.or_(found, e.b.and_(nan, _compared(e, "==", i, self.k)))
         here = b.select(found, b.trunc(as_value(b, i), ty.I32), total)
         return el.minimum(b, self.number, total, here)
 
@@ -225,7 +221,12 @@ class _Lu:
             with done:
                 _swap(e, self.factors, (*rest, k, j), (*rest, row, j))
             with rest_of_it:
-                _swap(e, self.a, (*rest, k, j), (*rest, row, j))
+                pivot = _swap(e, self.a, (*rest, k, j), (*rest, row, j))
+                with e.b.if_then(_compared(e, "==", j, k)):
+                    is_zero = e.b.fcmp_ordered("==", pivot, like(pivot, 0))
+                    inverse = reciprocal(e.b, pivot)
+                    inverse = e.b.select(is_zero, like(pivot, 1), inverse)
+                    self.inverses.store(e.b, (*rest, k), inverse)
         with e.b.if_then(_compared(e, "==", j, 0)):
             _swap(e, self.order, (*rest, k), (*rest, row))
             self.pivots.store(e.b, (*rest, k), e.b.trunc(row, ty.I32))
@@ -233,11 +234,9 @@ class _Lu:
     def _take_off(self, place: Place) -> None:
         e, k, (*rest, i, j) = self.e, self.k, place
         b, a = e.b, self.a
-        with b.if_then(_both(e, _compared(e, ">", i, k), _compared(e, ">=", j, k))):
-            pivot = a.load(b, (*rest, k, k))
-            is_zero = b.fcmp_ordered("==", pivot, like(pivot, 0))
-            scale = b.select(is_zero, like(pivot, 1), reciprocal(b, pivot))
-            by = times(b, a.load(b, (*rest, i, k)), scale)
+        with b.if_then(e.b.and_(_compared(e, ">", i, k), _compared(e, ">=", j, k))):
+            inverse = self.inverses.load(b, (*rest, k))
+            by = times(b, a.load(b, (*rest, i, k)), inverse)
             with b.if_else(_compared(e, "==", j, k)) as (its_column, later):
                 with its_column:
                     self.factors.store(b, place, by)
@@ -251,18 +250,16 @@ class _Lu:
             self.factors.store(e.b, place, self.a.load(e.b, place))
 
 
-def _swap(e: BlockEmitter, memory: Any, one: Place, other: Place) -> None:
+def _swap(e: BlockEmitter, memory: Any, one: Place, other: Place) -> ty.Value:
+    """Let two elements change places; the one that is first now."""
     upper, lower = (memory.load(e.b, place) for place in (one, other))
     memory.store(e.b, one, lower)
     memory.store(e.b, other, upper)
+    return lower
 
 
 def _compared(e: BlockEmitter, how: str, i: Index, j: Index) -> ty.Value:
     return e.b.icmp_signed(how, as_value(e.b, i), as_value(e.b, j))
 
 
-def _both(e: BlockEmitter, x: ty.Value, y: ty.Value) -> ty.Value:
-    return e.b.and_(x, y)
-
-
-RULES = {"cholesky": cholesky, "triangular_solve": triangular_solve, "lu": lu}
+RULES = {"cholesky": cholesky, "lu": lu}

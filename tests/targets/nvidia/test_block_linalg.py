@@ -1,4 +1,4 @@
-"""Factors and triangular systems by a block of threads, run by threads of the CPU."""
+"""Factors by a block of threads, run by threads of the CPU."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def agree(step: Any, carry: Any, xs: Any) -> None:
         np.testing.assert_allclose(ours, stock, 1e-4, 1e-4)
 
 
-@pytest.mark.parametrize("shape", [(6, 6), (9, 9), (33, 33), (2, 7, 7)])
+@pytest.mark.parametrize("shape", [(9, 9), (33, 33), (2, 12, 12)])
 def test_cholesky(shape: tuple[int, ...]) -> None:
     n = shape[-1]
 
@@ -52,43 +52,18 @@ def test_cholesky(shape: tuple[int, ...]) -> None:
 
 def test_cholesky_of_what_is_not_definite() -> None:
     """The factor is NaN as a whole; a NaN in the matrix spreads from its place."""
-    good = 2 * np.eye(8, dtype=np.float32)
+    good = 2 * np.eye(9, dtype=np.float32)
     negative, zero, nan = good.copy(), good.copy(), good.copy()
     negative[5, 5], zero[0, 0], nan[6, 3] = -1, 0, np.nan
     f = lambda c, x: (0.5 * c, lax.linalg.cholesky(x + c, symmetrize_input=False))
     xs = np.stack([good, negative, zero, nan])
-    (_, ours), (_, stock) = results(f, jnp.zeros((8, 8)), xs)
+    (_, ours), (_, stock) = results(f, jnp.zeros((9, 9)), xs)
     np.testing.assert_array_equal(np.isnan(ours[:3]), np.isnan(stock[:3]))
     assert np.isnan(ours[3]).any()
     assert np.isfinite(ours[3][:3, :3]).all()
 
 
-@pytest.mark.parametrize("columns", [1, 2])
-@pytest.mark.parametrize("left", [True, False])
-@pytest.mark.parametrize("lower", [True, False])
-@pytest.mark.parametrize("transpose", [True, False])
-@pytest.mark.parametrize("unit", [True, False])
-def test_triangular_solve(
-    columns: int, left: bool, lower: bool, transpose: bool, unit: bool
-) -> None:
-    n = 7
-
-    def step(c: Any, x: Any) -> Any:
-        made = x / n + 2 * jnp.eye(n, dtype=x.dtype)
-        c = lax.linalg.triangular_solve(
-            made,
-            c,
-            left_side=left,
-            lower=lower,
-            transpose_a=transpose,
-            unit_diagonal=unit,
-        )
-        return c, c
-
-    agree(step, matrices(*((n, columns) if left else (columns, n))), matrices(3, n, n))
-
-
-@pytest.mark.parametrize("shape", [(6, 6), (9, 13), (12, 7), (33, 33), (2, 7, 7)])
+@pytest.mark.parametrize("shape", [(9, 9), (9, 13), (12, 10), (33, 33), (2, 12, 12)])
 def test_lu(shape: tuple[int, ...]) -> None:
     def step(c: Any, x: Any) -> Any:
         factors, pivots, order = lax.linalg.lu(x + 0.1 * c)
@@ -99,20 +74,20 @@ def test_lu(shape: tuple[int, ...]) -> None:
 
 def test_pivots_of_ties_zeros_and_nan() -> None:
     """The first of equal ones; a column of zeros stays; so does NaN on the diagonal."""
-    some = matrices(6, 6)
+    some = matrices(9, 9)
     tie, zero, nan = some.copy(), some.copy(), some.copy()
-    tie[:, 0], zero[:, 2], nan[1, 1] = [1, -1, 1, 1, -1, 1], 0, np.nan
+    tie[:, 0], zero[:, 2], nan[1, 1] = [1, -1] * 4 + [1], 0, np.nan
     f = lambda c, x: (0.5 * c, lax.linalg.lu(x + c))
-    found = results(f, jnp.zeros((6, 6)), np.stack([tie, zero, nan]))
+    found = results(f, jnp.zeros((9, 9)), np.stack([tie, zero, nan]))
     for ours, stock in zip(*found, strict=True):
         np.testing.assert_allclose(ours[:2], stock[:2], 1e-4, 1e-4)
     (_, _, ours, _), (_, _, stock, _) = found
     np.testing.assert_array_equal(ours[2, :2], stock[2, :2])  # NaN from there on
 
 
-def test_solve_and_its_gradient() -> None:
+def test_solve() -> None:
     def step(c: Any, x: Any) -> Any:
-        c = jnp.linalg.solve(x + 4 * jnp.eye(8, dtype=x.dtype), c) + 0.5 * c
+        c = jnp.linalg.solve(x + 4 * jnp.eye(12, dtype=x.dtype), c) + 0.5 * c
         return c, c.sum()
 
-    agree(step, matrices(8), matrices(4, 8, 8))
+    agree(step, matrices(12), matrices(4, 12, 12))
