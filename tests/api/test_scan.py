@@ -20,7 +20,7 @@ COMBINATIONS = [
     for transform in transforms
     if name in DIFFERENTIABLE or transform not in OF_DERIVATIVES
     if (transform, engine) == ("plain", "auto")
-    or sample([f"{name} {transform} {engine}"], one_of=5)
+    or sample([f"{name} {transform} {engine}"], one_of=8)
 ]
 
 

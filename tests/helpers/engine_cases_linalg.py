@@ -120,6 +120,7 @@ LINALG: dict[str, Case] = {
     ),
     "lu": case(lambda a: [pivoted(a), jnp.linalg.slogdet(a)], (F, (5, 5)), rounds=16),
     "lu_long": case(pivoted, (D, (18, 18)), rounds=16),
+    "lu_12": case(lambda a: lax.linalg.lu(jnp.tanh(a)), (F, (12, 12)), rounds=16),
     "lu_wide": case(lambda a: lax.linalg.lu(jnp.tanh(a)), (F, (3, 5)), rounds=16),
     "lu_tall": case(lambda a: lax.linalg.lu(jnp.tanh(a)), (D, (11, 3)), rounds=16),
     "lu_singular": case(
