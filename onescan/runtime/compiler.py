@@ -140,8 +140,18 @@ def _inlining(_: Any) -> Any:
     return passes
 
 
+@functools.cache
+def _look_for_no_checksums() -> None:
+    """LLVM 22 looks for a checksum in every loop of one block, in time exponential in
+    the depth of its body: with 40 operations in a row it never ends.
+    """
+    if binding.llvm_version_info[0] == 22:  # an option that LLVM lacks ends the process
+        binding.set_option("onescan", "-disable-loop-idiom-hashrecognize")
+
+
 def _run(pipeline: Callable[[Any], Any], unit: Any, level: int, machine: Any) -> None:
     """Run the passes that `pipeline` makes from a builder over a module or function."""
+    _look_for_no_checksums()
     options = binding.create_pipeline_tuning_options(speed_level=level)
     options.loop_vectorization = False
     options.slp_vectorization = False
