@@ -198,7 +198,7 @@ def _worth_it(loop: Loop, values: Sequence[Value]) -> dict[int, Recipe]:
     for i, (value, aval) in enumerate(zip(values, loop.x_avals, strict=True)):
         if prod(aval.shape) >= FILLS_A_VECTOR and _is_plain(value, aval):
             recipe = _recipe(value, loop.length, MOST)
-            if recipe is not None and recipe.work:
+            if recipe is not None and (recipe.work or _is_smaller(recipe, value)):
                 recipes[i] = recipe
     read = {value for i, value in enumerate(values) if i not in recipes}
     found: dict[int, Recipe] = {}
@@ -212,6 +212,12 @@ def _worth_it(loop: Loop, values: Sequence[Value]) -> dict[int, Recipe]:
         else:
             read.add(values[i])
     return found
+
+
+def _is_smaller(recipe: Recipe, value: Value) -> bool:
+    """Whether an array is made from less than it is, such as one number for all."""
+    sources = [program.type_of(source) for source in recipe.stacked]
+    return nbytes(sources) < nbytes([program.type_of(value)])
 
 
 def _is_plain(value: Value, aval: Aval) -> bool:

@@ -50,6 +50,23 @@ def test_work_on_what_the_loop_reads_anyway():
     assert "multiply" not in text
 
 
+@pytest.mark.parametrize("small", [2.0, A[0], A[0, 0], A[:, :1]])
+def test_an_x_made_from_less_is_no_array(small):
+    """One number for all, or a row for each step, such as cotangents of sums are."""
+    large = lambda a: jnp.broadcast_to(a, (STEPS, LANES))
+    _, notes = run(lambda scan, a: scan(step, jnp.zeros(LANES), large(a)), small)
+    (note,) = notes
+    assert re.fullmatch(NOTE, note)
+
+
+def test_cotangents_of_a_sum_are_no_array():
+    def program(scan, c):
+        return jax.grad(lambda c: scan(step, c, jnp.float32(A[:, 0]))[1].sum())(c)
+
+    _, notes = run(program, A[0])
+    assert any(re.fullmatch(NOTE, note) for note in notes)
+
+
 def test_an_x_that_something_else_reads_is_still_right():
     def program(scan, a, b):
         x = a * b - a
