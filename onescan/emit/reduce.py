@@ -337,10 +337,12 @@ def cumulative(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
             e.b.store(total, cell)
             memory.store(e.b, place(k), total)
 
-        e.for_each([n - 1], step)
+        e.for_each([n - 1], step, each)
 
+    # a vector across rows is brought together, and put away, number by number
+    each = 3 * e.plan.inner_width if axis == len(target.shape) - 1 and others else 1
     if n:
-        e.nest(others, lanes, visit)
+        e.nest(others, lanes, visit, cost=each * n)
     return [target]
 
 
