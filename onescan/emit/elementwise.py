@@ -131,15 +131,16 @@ def _comparison(sign: str) -> Op:
 def _total_order(sign: str) -> Op:
     """Comparison by IEEE's total order: -nan, -inf, ..., -0, 0, ..., inf, nan."""
 
-    def rank(b: ty.Builder, x: ir.Value) -> ir.Value:
-        element = ir.IntType(64 if ty.element_type(x) == ty.F64 else 32)
-        bits = b.bitcast(x, ty.with_width(element, ty.width_of(x)))
+    def rank(b: ty.Builder, x: ir.Value, dtype: np.dtype) -> ir.Value:
+        element = ir.IntType(8 * dtype.itemsize)
+        stored = ty.to_memory(b, x, dtype)  # a NaN in a register may have lost its sign
+        bits = b.bitcast(stored, ty.with_width(element, ty.width_of(x)))
         mirrored = b.xor(bits, like(bits, (1 << (element.width - 1)) - 1))
         return b.select(b.icmp_signed("<", bits, like(bits, 0)), mirrored, bits)
 
     def op(b: ty.Builder, eqn: Equation, xs: list[ty.Value]) -> ty.Value:
         if ty.is_float(_dtype(eqn)):
-            return b.icmp_signed(sign, *(rank(b, x) for x in xs))
+            return b.icmp_signed(sign, *(rank(b, x, _dtype(eqn)) for x in xs))
         return compare(b, _dtype(eqn), sign, *xs)
 
     return op

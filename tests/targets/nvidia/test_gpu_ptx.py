@@ -189,8 +189,13 @@ def test_halves_that_nothing_changed_keep_their_bits() -> None:
         bits = lambda c, a: (c, (a, lax.bitcast_convert_type(a, jnp.int16)))
         return onescan.scan(bits, x, y)
 
+    def order(x: Any, y: Any) -> Any:  # NaNs by their signs, which conversions drop
+        return onescan.scan(lambda c, a: (c, lax.lt_to_p.bind(a, c)), x, y)
+
     (launch,) = launches_of(f, np.float32(3), np.ones(3, np.float16))
     assert count("cvt.rn.f16.f32", launch.code) == 0
+    (launch,) = launches_of(order, np.float16(3), np.ones(3, np.float16))
+    assert count("cvt", launch.code) == 0
 
 
 def test_the_checks_can_fail(tmp_path: Path) -> None:
