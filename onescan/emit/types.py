@@ -85,7 +85,7 @@ def from_memory(b: Builder, value: Value, dtype: Any) -> Value:
     if is_bool(dtype):
         return b.icmp_unsigned("!=", value, ir.Constant(value.type, None))
     if dtype == FLOAT16:
-        wide = halves.float16_to_float32(b, value)
+        wide: Any = halves.float16_to_float32(b, value)
         getattr(b, "halves", {})[wide.get_reference()] = value
         return wide
     if dtype == BFLOAT16:
