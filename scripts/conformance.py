@@ -29,6 +29,8 @@ from conformance.compared import Found
 from conformance.matrices import Errors
 from engines import FLOATS, INTS
 
+from onescan.targets.cpu import available
+
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = {"cpu": DOCS / "conformance.md", "gpu": DOCS / "conformance-gpu.md"}
 #: random numbers for each operation
@@ -191,7 +193,7 @@ def main() -> int:
     backend = "gpu" if options.gpu else "cpu"
     assert jax.default_backend() == backend, f"JAX runs on {jax.default_backend()}"
     types, chosen = options.types.split(","), set(filter(None, options.only.split(",")))
-    jobs = ON_A_GPU if options.gpu else len(os.sched_getaffinity(0))
+    jobs = ON_A_GPU if options.gpu else available.cores()
     results = Results()
     # a process that has started JAX must not fork
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:

@@ -189,3 +189,22 @@ def test_memory_is_asked_for_by_the_size_of_the_code() -> None:
         memory.require()
         with pytest.raises(LeaveToXla, match="120 MiB more memory, and compiling the"):
             memory.require(1 << 30)
+
+
+def test_a_choice_at_the_end_of_a_long_chain_compiles() -> None:
+    """LLVM 22 would look for a checksum in it, for longer than anyone waits."""
+    code = """
+        import jax, jax.numpy as jnp, onescan
+
+        def body(c, _):
+            v = jnp.sqrt(jnp.abs(c) + 1)
+            for _ in range(40):
+                v = jnp.sqrt(v * (v + 0.5))
+            return jnp.where(c > 1, v, v - 1), None
+
+        with onescan.engine("native"):
+            f = jax.jit(lambda c: onescan.scan(body, c, None, 64)[0])
+            assert jnp.isfinite(f(jnp.float32(2)))
+        print("done")
+    """
+    assert output(code) == "done"

@@ -12,11 +12,13 @@ import ctypes
 import mmap
 import re
 import threading
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from onescan.plan.plan import Plan
+from onescan.loop import Loop
+from onescan.plan.plan import Grid, Plan
 from onescan.runtime import compiler
 from onescan.targets.nvidia.launch import Kernel
 
@@ -97,6 +99,12 @@ def run(plan: Plan, kernel: Kernel, args: list[Any]) -> list[np.ndarray]:
     for tile in range(plan.tiles):
         _run_team(code.addresses["tile"], kernel, [*pointers, ctypes.c_int64(tile)])
     return results
+
+
+def by_a_warp(target: Any, loop: Loop, args: list[Any]) -> list[np.ndarray]:
+    """The results of a loop by one block of a warp."""
+    plan = replace(target.plan(loop), grid=Grid(32, together=True, team=1))
+    return run(plan, target.build(plan), args)
 
 
 def _run_team(address: int, kernel: Kernel, given: list[Any]) -> None:

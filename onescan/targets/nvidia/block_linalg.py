@@ -210,7 +210,7 @@ class _Lu:
         found = b.and_(found, _compared(e, ">=", i, self.k))
         value = self.a.load(b, (*rest, i, self.k))
         nan = b.fcmp_unordered("uno", value, value)
-        found = b.or_(found, e.b.and_(nan, _compared(e, "==", i, self.k)))
+        found = b.or_(found, b.and_(nan, _compared(e, "==", i, self.k)))
         here = b.select(found, b.trunc(as_value(b, i), ty.I32), total)
         return el.minimum(b, self.number, total, here)
 
@@ -234,7 +234,7 @@ class _Lu:
     def _take_off(self, place: Place) -> None:
         e, k, (*rest, i, j) = self.e, self.k, place
         b, a = e.b, self.a
-        with b.if_then(e.b.and_(_compared(e, ">", i, k), _compared(e, ">=", j, k))):
+        with b.if_then(b.and_(_compared(e, ">", i, k), _compared(e, ">=", j, k))):
             inverse = self.inverses.load(b, (*rest, k))
             by = times(b, a.load(b, (*rest, i, k)), inverse)
             with b.if_else(_compared(e, "==", j, k)) as (its_column, later):
@@ -245,7 +245,7 @@ class _Lu:
                     a.store(b, place, minus_product(b, a.load(b, place), upper, by))
 
     def _finish(self, place: Place) -> None:
-        e, (_, i, j) = self.e, (None, *place[-2:])
+        e, (i, j) = self.e, place[-2:]
         with e.b.if_then(_compared(e, "<=", i, j)):
             self.factors.store(e.b, place, self.a.load(e.b, place))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import jax
@@ -10,11 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gpu_lowering import H200
-from gpu_threads import run
+from gpu_threads import by_a_warp
 from jax import lax
 from passing import loop_of
 
-from onescan.plan.plan import Grid
 from onescan.targets.nvidia.target import Nvidia
 
 TARGET = Nvidia(H200)
@@ -23,10 +21,7 @@ TARGET = Nvidia(H200)
 def results(step: Any, carry: Any, xs: Any) -> tuple[Any, Any]:
     """Of a kernel of one block of a warp, and of stock JAX."""
     loop, args = loop_of(step, carry, xs)
-    plan = replace(TARGET.plan(loop), grid=Grid(32, together=True, team=1))
-    kernel = TARGET.build(plan)
-    found = run(plan, kernel, args)
-    return found, jax.tree.leaves(lax.scan(step, carry, xs))
+    return by_a_warp(TARGET, loop, args), jax.tree.leaves(lax.scan(step, carry, xs))
 
 
 def matrices(*shape: int) -> Any:

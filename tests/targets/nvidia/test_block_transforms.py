@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import jax
@@ -10,12 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gpu_lowering import H200
-from gpu_threads import run
+from gpu_threads import by_a_warp
 from jax import lax
 from passing import loop_of
 
 from onescan.passes.pairs import pairs
-from onescan.plan.plan import Grid
 from onescan.targets.nvidia.target import Nvidia
 
 TARGET = Nvidia(H200)
@@ -27,8 +25,7 @@ def agree(step: Any, carry: Any) -> None:
     split = pairs(loop)
     if split is not None:
         loop, args = split.loop, split.before(args)
-    plan = replace(TARGET.plan(loop), grid=Grid(32, together=True, team=1))
-    found: Any = run(plan, TARGET.build(plan), args)
+    found: Any = by_a_warp(TARGET, loop, args)
     if split is not None:
         found = split.after(args, list(map(jnp.asarray, found)))
     expected = jax.tree.leaves(lax.scan(step, carry, None, length=3))
