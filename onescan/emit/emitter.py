@@ -17,6 +17,7 @@ from llvmlite import ir
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, At, Cuts, Index, Memory, Vec
 from onescan.emit.builder import Builder
+from onescan.emit.interleave import regrouping
 from onescan.emit.loops import Loops
 from onescan.emit.prefetch import Span
 from onescan.loop import Atom, Equation
@@ -167,6 +168,7 @@ class Emitter(Loops):
             lambda index: memory.store(self.b, index, source.at(index)),
             vector,
             source.cost,
+            max((regrouping(read.group) for read in source.reads), default=1),
         )
 
     def put_parts(self, targets: Sequence[Array], sources: Sequence[Array]) -> None:
@@ -210,7 +212,8 @@ class Emitter(Loops):
 
         along = memory.strides.index(memory.group)
         cost = sum(source.cost for source in sources) * len(numbers)
-        self.nest(tuple(outer), target.lanes, visit, along, cost)
+        moves = regrouping(memory.group) * len(numbers)
+        self.nest(tuple(outer), target.lanes, visit, along, cost, moves)
 
     def keeps(self, body: Any, var: Atom, array: Array) -> bool:
         """Whether a value that could be computed where it is pulled is put away."""

@@ -8,6 +8,8 @@ in registers; nothing outside the rows is touched.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from onescan.emit import types as ty
 from onescan.emit.constants import nothing, positions
 
@@ -15,43 +17,69 @@ from onescan.emit.constants import nothing, positions
 CHUNK = 16
 
 
-def _mixed(
-    b: ty.Builder, parts: list[ty.Value], picks: list[tuple[int, int]]
+def _regrouped(
+    b: ty.Builder,
+    parts: Sequence[ty.Value],
+    held: Sequence[range],
+    wanted: Sequence[range],
+    number: int,
 ) -> ty.Value:
-    """A vector whose element k is element picks[k][1] of parts[picks[k][0]]."""
+    """Vector `number` of those that hold the elements `wanted`, from those `held`.
+
+    Elements are named by their place in memory.  Two vectors become one by a shuffle,
+    over and over; on the way a vector holds what the neighbours of this number need as
+    well, as far as it has room.  So all numbers share most of their shuffles, and are
+    together as few as a transposition.
+    """
     width = ty.width_of(parts[0])
-    result = parts[0]
-    for turn, part in enumerate(parts):
-        if turn == 0:
-            mask = [i if p == 0 else 0 for p, i in picks]
-            other = nothing(part.type)
-            result = _shuffled(b, part, other, mask)
-        else:
-            mask = [width + i if p == turn else k for k, (p, i) in enumerate(picks)]
-            result = _shuffled(b, result, part, mask)
-    return result
+
+    def node(low: int, high: int) -> tuple[ty.Value, Sequence[int]]:
+        if high - low == 1:
+            return parts[low], held[low]
+        there = {place for places in held[low:high] for place in places}
+        size, needed = 1 << len(wanted).bit_length(), sorted(there)
+        while len(needed) > width:
+            size //= 2
+            first = number // size * size
+            block = {p for places in wanted[first : first + size] for p in places}
+            needed = sorted(block & there)
+        middle = (low + high) // 2
+        (x, left), (y, right) = node(low, middle), node(middle, high)
+        places = [*left, *[None] * (width - len(left)), *right]
+        mask = [places.index(place) for place in needed]
+        mask += [0] * (width - len(mask))
+        return _shuffled(b, x, y, mask), needed
+
+    return node(0, len(parts))[0]
 
 
 def _shuffled(b: ty.Builder, x: ty.Value, y: ty.Value, mask: list[int]) -> ty.Value:
     return b.shuffle_vector(x, y, positions(*mask))
 
 
+def _orders(count: int, width: int) -> tuple[list[range], list[range]]:
+    """The places in memory of each row, and of each number of all lanes."""
+    size = count * width
+    rows = [range(start, start + width) for start in range(0, size, width)]
+    return rows, [range(number, size, count) for number in range(count)]
+
+
 def gathered(b: ty.Builder, rows: list[ty.Value], number: int) -> ty.Value:
     """Number `number` of every lane, from the lanes' rows read as vectors."""
-    count, width = len(rows), ty.width_of(rows[0])
-    places = [lane * count + number for lane in range(width)]
-    return _mixed(b, rows, [divmod(place, width) for place in places])
+    held, wanted = _orders(len(rows), ty.width_of(rows[0]))
+    return _regrouped(b, rows, held, wanted, number)
 
 
 def scattered(b: ty.Builder, numbers: list[ty.Value]) -> list[ty.Value]:
     """The lanes' rows, as vectors to write, from one vector for each number."""
-    count, width = len(numbers), ty.width_of(numbers[0])
-    rows = []
-    for row in range(count):
-        places = range(row * width, (row + 1) * width)
-        picks = [(place % count, place // count) for place in places]
-        rows.append(_mixed(b, numbers, picks))
-    return rows
+    count = len(numbers)
+    wanted, held = _orders(count, ty.width_of(numbers[0]))
+    return [_regrouped(b, numbers, held, wanted, row) for row in range(count)]
+
+
+def regrouping(count: int) -> int:
+    """Operations for a vector of one of so many numbers that stand side by side."""
+    return count.bit_length()
 
 
 def chunks(b: ty.Builder, value: ty.Value) -> list[ty.Value]:

@@ -195,11 +195,13 @@ class Loops:
         body: Callable[[tuple[Index, ...]], None],
         vector: int | None = -1,
         cost: int = 1,
+        moves: int = 1,
     ) -> None:
         """Visit every element of a local shape, a vector at a time.
 
         The vector lies along the vector lane if there is one, else along
-        dimension `vector` (None: no vectors there, -1: that of the plan).
+        dimension `vector` (None: no vectors there, -1: that of the plan).  `cost` is
+        what an element takes to be computed, `moves` to be read and written.
         """
         several = SEVERAL if cost >= DEAR else 1
         for counts, places in self._segments(shape, lanes, vector, several):
@@ -208,7 +210,7 @@ class Loops:
                 for place in places:
                     body(place(index))
 
-            self.for_each(counts, visit, cost * len(places))
+            self.for_each(counts, visit, max(cost, moves) * len(places))
 
     def nest_in_order(
         self,

@@ -80,9 +80,10 @@ class BlockEmitter(Barriers):
         body: Visit,
         vector: int | None = -1,
         cost: int = 1,
+        moves: int = 1,
     ) -> None:
         if self.apart:
-            super().nest(shape, lanes, body, vector, cost)
+            super().nest(shape, lanes, body, vector, cost, moves)
             return
         total = prod(shape)
         if not total:
