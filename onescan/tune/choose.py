@@ -33,7 +33,7 @@ class Border:
     """How far predictions of a target can be trusted."""
 
     #: predicted ratios from which on, and up to which, nothing is measured
-    sure: float = 3.0
+    sure: float = 2.0
     hopeless: float = 0.1
     #: predicted ratio up to which XLA keeps a loop that is not worth measuring
     slower: float = 0.25

@@ -53,7 +53,7 @@ LARGE_PRODUCT = 30_000_000
 LONG = 5000
 #: XLA keeps a loop whose values lie in memory if it was not measured and is not clearly
 #: faster: what memory costs is not predicted, and XLA has all cores for each operation
-FROM_MEMORY = Border(slower=1.3)
+FROM_MEMORY = Border(sure=3.0, slower=1.3)
 #: lanes of a vector that is worth it
 FEWEST_LANES = 4
 
