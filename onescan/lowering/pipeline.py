@@ -25,7 +25,7 @@ from onescan.loop import LeaveToXla, Loop
 from onescan.lowering.outcome import Left, Native, Seen
 from onescan.lowering.real_products import by_parts
 from onescan.lowering.views import apart, views
-from onescan.passes import KERNEL_PASSES, WHILE_PASSES, XLA_PASSES
+from onescan.passes import KERNEL_PASSES, WHILE_PASSES
 from onescan.passes.constants import constants
 from onescan.passes.inline import inline
 from onescan.passes.pairs import without_complex
@@ -101,7 +101,7 @@ def decide(loop: Loop, target: Target, settings: Settings) -> Decision:
         choice = kernels[0].choice if kernels else None
         return Decision(loop, passed, kernels, choice=choice)
     except LeaveToXla as reason:
-        passed = Passed.of(loop, (*XLA_PASSES, *parallel), settings.memory)
+        passed = Passed.of(loop, (*target.xla_passes, *parallel), settings.memory)
         unroll = target.unrolled(passed.whole.core)
         return Decision(
             loop,

@@ -22,16 +22,22 @@ from onescan.passes.orient import orient
 from onescan.passes.pairs import pairs
 from onescan.passes.simplify import simplify
 from onescan.passes.sink import sink
+from onescan.passes.split import Pass
 from onescan.passes.spread import spread
 from onescan.passes.whiles import unchanged
 from onescan.passes.windows import windows
+from onescan.passes.worth import Draws
 
-_out = (
-    partial(ahead, draws="all"),
-    partial(hoist, draws="all"),
-    partial(sink, draws=True),
-    simplify,
-)
+
+
+def _out(draws: Draws) -> tuple[Pass, ...]:
+    """What takes work out of a loop, with such draws of random bits."""
+    return (
+        *(partial(ahead, draws=draws), partial(hoist, draws=draws)),
+        *(partial(sink, draws=True), simplify),
+    )
+
+
 
 #: for a loop that becomes a kernel of a CPU
 PASSES = (
@@ -39,9 +45,11 @@ PASSES = (
     *(derive, simplify, spread, orient),
 )
 #: for one that becomes a kernel of a device with more threads than it may have lanes
-WIDE_PASSES = (constants, simplify, accumulate, in_place, *_out)
+WIDE_PASSES = (constants, simplify, accumulate, in_place, *_out("all"))
 #: for one that XLA runs, where every accumulator is work too
-XLA_PASSES = (simplify, partial(accumulate, reductions=True), *_out)
+XLA_PASSES = (simplify, partial(accumulate, reductions=True), *_out("all"))
+#: the same on a wide device
+XLA_WIDE_PASSES = (simplify, partial(accumulate, reductions=True), *_out("small"))
 #: afterwards, on wide devices, unless the order of steps matters
 PARALLEL_PASSES = (linear, simplify)
 #: at last, for every kernel

@@ -60,6 +60,8 @@ def ahead(loop: Loop, draws: Draws = "few") -> Split | None:
     given = _given(parts, first)
     if any(map(is_drawn, freed)):
         worth_it = pays(sum(map(operations, freed)), given)
+    elif draws == "small":  # two of XLA's loops launch twice as often as one
+        worth_it = False
     else:
         left = [*given, *(v for eqn in freed for v in eqn.outvars)]
         least = PER_RESULT if draws == "few" else PER_ELEMENT

@@ -48,6 +48,17 @@ from onescan.passes.worth import (
 from onescan.primitives import record_of
 
 
+#: what stays in the loop, with all that follows from it, though it is made of draws:
+#: products that a kernel does as well; sums along an axis of all steps at once, for
+#: which XLA compiles 25 s on a GPU instead of one; and what XLA's own loops on a GPU
+#: gain nothing from, such as what decides about a branch
+STAYS: dict[Draws, tuple[str, ...]] = {
+    "few": ("product",),
+    "small": ("product", "cumulative", "reduction", "sort"),
+    "all": ("cumulative",),
+}
+
+
 def hoist(loop: Loop, draws: Draws = "few") -> Split | None:
     """Take out what needs no carry, if it is worth it.
 
@@ -110,16 +121,21 @@ def _drawn(
 ) -> set[Var]:
     """Random bits that need no carry, and what is made of them and is no larger.
 
-    Of few draws a step: no larger than these, and no product.
+    Of few draws a step: no larger than these.
     """
     found: set[Any] = set()
+    stuck: set[Any] = set()
     for eqn in eqns:
         inputs = variables(eqn.invars)
         if not eqn.outvars or kinds[eqn.outvars[0]] != "free":
             continue
         follows = not found.isdisjoint(inputs)
+        if not stuck.isdisjoint(inputs) or (
+            follows and record_of(eqn).kind in STAYS[draws]
+        ):
+            stuck.update(eqn.outvars)
+            continue
         if draws == "few":
-            follows = follows and record_of(eqn).kind != "product"
             read = [v for v in inputs if v in found]
         else:
             read = [v for v in inputs if kinds[v] == "free"]

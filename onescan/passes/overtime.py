@@ -60,7 +60,7 @@ def leaves(
     an operand, since one product is then made of them, and if it saves at least so many
     operations for each element of its result (`PER_RESULT`).
     """
-    if draws == "all" or record_of(eqn).kind != "product":
+    if draws != "few" or record_of(eqn).kind != "product":
         return is_heavy(eqn)
     given = variables(eqn.invars)
     shared = len(given) < len(eqn.invars) or any(kinds[v] == "fixed" for v in given)

@@ -39,8 +39,12 @@ BUSY = 32
 FILLS_A_VECTOR = 16
 #: steps from which few draws of each fill a vector, when one of `ROWS` rows has them
 FILLED_BY_STEPS = 64
+#: numbers drawn in one step from which XLA's kernels fill a GPU by themselves: to keep
+#: those of all steps takes longer (on an H200, 260,000 of each of 62 steps 1.4x, 65,000
+#: of each of 250 steps 0.65x)
+FILLS_A_GPU = 1 << 17
 #: which draws of random bits do better for all steps at once
-Draws = Literal["few", "all"]
+Draws = Literal["few", "small", "all"]
 
 #: steps from which a linear recurrence is worth solving in chunks, and lanes up to
 #: which it is: on an H200, 4096 steps of 1 to 1024 lanes take half the time in chunks,
@@ -91,8 +95,10 @@ def is_draw(eqn: Equation, draws: Draws = "all", steps: int = 0) -> bool:
     """Whether an equation draws random bits that do better for all steps at once."""
     if eqn.primitive.name != "threefry2x32":
         return False
-    few = elements(eqn.outvars[:1]) < FILLS_A_VECTOR and steps >= FILLED_BY_STEPS
-    return few or draws == "all"
+    drawn = elements(eqn.outvars[:1])
+    if draws == "small":
+        return drawn < FILLS_A_GPU
+    return draws == "all" or (drawn < FILLS_A_VECTOR and steps >= FILLED_BY_STEPS)
 
 
 def keeps_busy(eqn: Equation) -> bool:

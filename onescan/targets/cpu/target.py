@@ -10,7 +10,7 @@ from onescan import compat
 from onescan.emit.budget import instructions, require_short
 from onescan.loop import Equation, LeaveToXla, Loop, nbytes
 from onescan.naming import millions
-from onescan.passes import PASSES
+from onescan.passes import PASSES, XLA_PASSES
 from onescan.passes.surround import results_of
 from onescan.passes.worth import keeps_busy
 from onescan.plan.joined import joined, whole_type
@@ -66,6 +66,7 @@ class Cpu(Target):
     platform = "cpu"
     label = "CPU"
     passes = PASSES
+    xla_passes = XLA_PASSES
     reads_two_arrays = True
 
     @property

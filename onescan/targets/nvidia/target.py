@@ -9,7 +9,7 @@ from math import prod
 from onescan import compat
 from onescan.emit.budget import require_short
 from onescan.loop import Loop
-from onescan.passes import PARALLEL_PASSES, WIDE_PASSES
+from onescan.passes import PARALLEL_PASSES, WIDE_PASSES, XLA_WIDE_PASSES
 from onescan.plan.layout import buffer_layouts
 from onescan.plan.plan import Plan
 from onescan.switches import Settings
@@ -41,6 +41,7 @@ class Nvidia(Target):
     platform = "cuda"
     label = "NVIDIA GPU"
     passes = WIDE_PASSES
+    xla_passes = XLA_WIDE_PASSES
     parallel_passes = PARALLEL_PASSES
 
     @property
