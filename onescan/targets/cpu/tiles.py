@@ -76,7 +76,7 @@ def tile_shape(
     if size < 2 * native:
         width = power_below(min(size, native))
         vectors = -(-size // width)
-        return Shape(width, -(-vectors // _most_tiles(share, threads)))
+        return Shape(width, -(-vectors // threads))
     live = pressure(loop, size, laned)
     most = max(1, REGISTERS // max(live, 1))
     carry = carry_bytes(loop, size, laned) / others
