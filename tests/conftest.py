@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 
 import jax
+import pytest
 import sampling
 from hypothesis import HealthCheck, settings
 
@@ -30,3 +31,13 @@ switches.set_globally(tune=False)
 if not sampling.WHOLE:
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
     jax.config.update("jax_disable_most_optimizations", True)
+
+
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    if not sampling.WHOLE:
+        kept = sampling.in_turns(items)
+        left = set(items).difference(kept)
+        config.hook.pytest_deselected(items=[test for test in items if test in left])
+        items[:] = kept

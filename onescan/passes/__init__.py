@@ -29,14 +29,12 @@ from onescan.passes.windows import windows
 from onescan.passes.worth import Draws
 
 
-
 def _out(draws: Draws) -> tuple[Pass, ...]:
     """What takes work out of a loop, with such draws of random bits."""
     return (
         *(partial(ahead, draws=draws), partial(hoist, draws=draws)),
         *(partial(sink, draws=True), simplify),
     )
-
 
 
 #: for a loop that becomes a kernel of a CPU

@@ -47,7 +47,6 @@ from onescan.passes.worth import (
 )
 from onescan.primitives import record_of
 
-
 #: what stays in the loop, with all that follows from it, though it is made of draws:
 #: products that a kernel does as well; sums along an axis of all steps at once, for
 #: which XLA compiles 25 s on a GPU instead of one; and what XLA's own loops on a GPU

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from kernels import by_kernel, by_xla, inputs_of, loop_in, plan_of
-from sampling import in_turns
 
 from onescan.emit.math.features import SATURATES
 from onescan.targets.cpu.build import build
@@ -37,7 +36,7 @@ READS = {
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int8"])
-@pytest.mark.parametrize("name", in_turns(READS))
+@pytest.mark.parametrize("name", READS)
 def test_reads(name: str, dtype: str) -> None:
     with jax.enable_x64(True):
         read = READS[name]

@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from sampling import in_turns
 
 import onescan
 
@@ -37,7 +36,7 @@ def test_every_example_is_here():
     assert {path.stem for path in EXAMPLES.glob("*.py")} == set(SAYS)
 
 
-@pytest.mark.parametrize("name", in_turns(SAYS))
+@pytest.mark.parametrize("name", SAYS)
 def test_runs_as_a_script(name, tmp_path, monkeypatch, capsys):
     script = str(EXAMPLES / f"{name}.py")
     monkeypatch.setattr(sys, "argv", [script, "--quick"])

@@ -14,7 +14,7 @@ from compare import assert_same
 from engine_elementwise import OPS
 from engine_variants import CASES, variants
 from engines import kernels_alone, run
-from sampling import WHOLE, in_turns
+from sampling import WHOLE
 
 from onescan.emit.rules import RULES
 from onescan.passes.inline import flatten
@@ -27,7 +27,7 @@ def _kernels_alone():
         yield
 
 
-@pytest.mark.parametrize("name", in_turns(CASES))
+@pytest.mark.parametrize("name", CASES)
 def test_primitive(name: str) -> None:
     case = CASES[name]
     todo = variants(case)

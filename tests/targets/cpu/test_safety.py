@@ -14,7 +14,7 @@ from compare import assert_same
 from engines import kernels_alone
 from jax import lax
 from kernels import by_kernel, by_xla, inputs_of, kernel_of, loop_in, plan_of
-from sampling import WHOLE, in_turns
+from sampling import WHOLE
 
 from onescan.targets.cpu.kernel import optimised_ir
 
@@ -140,7 +140,7 @@ LOOPS = {
 }
 
 
-@pytest.mark.parametrize("name", in_turns(LOOPS))
+@pytest.mark.parametrize("name", LOOPS)
 def test_no_access_leaves_its_buffer(name: str) -> None:
     # every other one, in turns
     sizes = SIZES if WHOLE else SIZES[list(LOOPS).index(name) % 2 :: 2]

@@ -22,7 +22,7 @@ from gpu_lowering import Launch, launches_of
 from jax import lax
 from kernels import loop_in
 from ptx_text import assemble, assembler, count, loops, time_loop
-from sampling import in_turns, sample
+from sampling import sample
 from transforms import TRANSFORMS
 
 import onescan
@@ -60,7 +60,7 @@ def check(launches: list[Launch], folder: Path) -> list[str]:
     return said
 
 
-@pytest.mark.parametrize("name", in_turns(CASES))
+@pytest.mark.parametrize("name", CASES)
 def test_named_loops(name: str, tmp_path: Path) -> None:
     last = "grad" if name in DIFFERENTIABLE else "nested"
     for transform, chip in (("plain", H200), ("vmap", A100), (last, B200)):
@@ -72,7 +72,7 @@ def test_named_loops(name: str, tmp_path: Path) -> None:
         check(launches, tmp_path)
 
 
-@pytest.mark.parametrize("name", in_turns(BENCHMARKS))
+@pytest.mark.parametrize("name", BENCHMARKS)
 def test_benchmark_loops(name: str, tmp_path: Path) -> None:
     launches = kernels(name)
     assert launches, "left to XLA"
