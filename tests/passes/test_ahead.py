@@ -14,11 +14,12 @@ from passing import assert_same, core_of, loop_of, notes_of, outside, shown, spl
 
 import onescan
 from onescan.api import reference
-from onescan.passes import PASSES, WIDE_PASSES
+from onescan.passes import PASSES, WIDE_PASSES, XLA_WIDE_PASSES
 from onescan.passes.ahead import ahead
 from onescan.passes.hoist import hoist
 from onescan.passes.overtime import ROWS
 from onescan.passes.simplify import simplify
+from onescan.passes.worth import FILLS_A_GPU
 
 W = jnp.linspace(-0.1, 0.1, 64 * 256).reshape(64, 256)
 X = jnp.linspace(-1.0, 1.0, 5 * 64).reshape(5, 64)
@@ -112,6 +113,45 @@ def test_a_cpu_draws_in_the_loop_what_fills_its_vectors():
         wide = splits_of(loop, *WIDE_PASSES)
         assert any(split.name == "ahead" for split in wide)
         assert_same(loop, wide, args)
+
+
+def test_loops_of_xla_on_a_gpu_keep_draws_that_fill_it():
+    for size, leaves in ((FILLS_A_GPU - 1, True), (FILLS_A_GPU, False)):
+        loop, _ = loop_of(many_draws, (KEY, jnp.zeros(size)), None, length=64)
+        splits = splits_of(loop, *XLA_WIDE_PASSES)
+        assert ("threefry2x32" not in str(core_of(splits).body)) == leaves
+
+
+def test_loops_of_xla_on_a_gpu_stay_one():
+    loop, _ = loop_of(two_layers, STATE, X)
+    assert "ahead" in [split.name for split in splits_of(loop, *WIDE_PASSES)]
+    assert "ahead" not in [split.name for split in splits_of(loop, *XLA_WIDE_PASSES)]
+
+
+@pytest.mark.parametrize(
+    ("passes", "staying"),
+    [
+        (WIDE_PASSES, {"cumsum"}),
+        (XLA_WIDE_PASSES, {"cumsum", "reduce_max", "sort", "tanh"}),
+    ],
+    ids=["kernel", "XLA"],
+)
+def test_what_is_made_of_draws_stays(passes, staying):
+    """Of sums along an axis, what follows from them too."""
+
+    def step(carry: Any, _: None) -> Any:
+        key, x = carry
+        key, sub = jax.random.split(key)
+        draws = jax.random.normal(sub, (40,))
+        made = jnp.tanh(draws.max()) + jnp.sort(draws)
+        return (key, x + made + jnp.exp(jnp.cumsum(draws))), x.sum()
+
+    loop, args = loop_of(step, (KEY, jnp.zeros(40)), None, length=64)
+    splits = splits_of(loop, *passes)
+    left = {eqn.primitive.name for eqn in core_of(splits).body.jaxpr.eqns}
+    assert staying | {"exp"} <= left
+    assert not left & ({"threefry2x32", "erf_inv", "sort", "tanh"} - staying)
+    assert_same(loop, splits, args)
 
 
 def test_products_that_only_feed_ys_are_left_to_sink():

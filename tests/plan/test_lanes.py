@@ -371,3 +371,14 @@ def test_many_small_vectors_with_shared_matrices_are_lanes() -> None:
     assert plan.vector.size == 300
     assert all(np.isfinite(x).all() for x in by_xla(loop, inputs))
     assert_same(by_kernel(plan, inputs), by_xla(loop, inputs), rounding=64)
+
+
+@pytest.mark.parametrize("lanes", [3, 7, 12, 20])
+def test_lanes_that_do_not_fill_their_vectors_wait_together(lanes) -> None:
+    """Not one vector after the other, each through all steps."""
+    step = lambda c, x: (jnp.tanh(c * 0.9 + x), None)
+    start, xs = jnp.linspace(0.1, 0.9, lanes, dtype="float32"), jnp.ones(9, "float32")
+    loop = loop_in(lambda c, xs: lax.scan(step, c, xs), start, xs)
+    plan, inputs = plan_of(loop), inputs_of(loop)
+    assert plan.tiles == 1
+    assert_same(by_kernel(plan, inputs), by_xla(loop, inputs), rounding=8)
