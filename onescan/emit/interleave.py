@@ -9,6 +9,7 @@ in registers; nothing outside the rows is touched.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 from onescan.emit import types as ty
 from onescan.emit.constants import nothing, positions
@@ -17,25 +18,24 @@ from onescan.emit.constants import nothing, positions
 CHUNK = 16
 
 
-def _regrouped(
-    b: ty.Builder,
-    parts: Sequence[ty.Value],
-    held: Sequence[range],
-    wanted: Sequence[range],
-    number: int,
-) -> ty.Value:
-    """Vector `number` of those that hold the elements `wanted`, from those `held`.
+#: one of several vectors, by its number; or a shuffle of two, and its mask
+Tree = int | tuple["Tree", "Tree", tuple[int, ...]]
+
+
+@cache
+def _tree(held: tuple[range, ...], wanted: tuple[range, ...], number: int) -> Tree:
+    """How vector `number` of those `wanted` is made of those `held`.
 
     Elements are named by their place in memory.  Two vectors become one by a shuffle,
     over and over; on the way a vector holds what the neighbours of this number need as
     well, as far as it has room.  So all numbers share most of their shuffles, and are
     together as few as a transposition.
     """
-    width = ty.width_of(parts[0])
+    width = len(held[0])
 
-    def node(low: int, high: int) -> tuple[ty.Value, Sequence[int]]:
+    def node(low: int, high: int) -> tuple[Tree, Sequence[int]]:
         if high - low == 1:
-            return parts[low], held[low]
+            return low, held[low]
         there = {place for places in held[low:high] for place in places}
         size, needed = 1 << len(wanted).bit_length(), sorted(there)
         while len(needed) > width:
@@ -46,35 +46,43 @@ def _regrouped(
         middle = (low + high) // 2
         (x, left), (y, right) = node(low, middle), node(middle, high)
         places = [*left, *[None] * (width - len(left)), *right]
-        mask = [places.index(place) for place in needed]
-        mask += [0] * (width - len(mask))
-        return _shuffled(b, x, y, mask), needed
+        mask = [places.index(place) for place in needed] + [0] * (width - len(needed))
+        return (x, y, tuple(mask)), needed
 
-    return node(0, len(parts))[0]
+    return node(0, len(held))[0]
 
 
-def _shuffled(b: ty.Builder, x: ty.Value, y: ty.Value, mask: list[int]) -> ty.Value:
+def _grown(b: ty.Builder, tree: Tree, parts: list[ty.Value]) -> ty.Value:
+    """The vector of a tree over these."""
+    if isinstance(tree, int):
+        return parts[tree]
+    x, y, mask = tree
+    return _shuffled(b, _grown(b, x, parts), _grown(b, y, parts), mask)
+
+
+def _shuffled(b: ty.Builder, x: ty.Value, y: ty.Value, mask: Sequence[int]) -> ty.Value:
     return b.shuffle_vector(x, y, positions(*mask))
 
 
-def _orders(count: int, width: int) -> tuple[list[range], list[range]]:
+def _orders(count: int, width: int) -> tuple[tuple[range, ...], tuple[range, ...]]:
     """The places in memory of each row, and of each number of all lanes."""
     size = count * width
-    rows = [range(start, start + width) for start in range(0, size, width)]
-    return rows, [range(number, size, count) for number in range(count)]
+    rows = (range(start, start + width) for start in range(0, size, width))
+    return tuple(rows), tuple(range(number, size, count) for number in range(count))
 
 
 def gathered(b: ty.Builder, rows: list[ty.Value], number: int) -> ty.Value:
     """Number `number` of every lane, from the lanes' rows read as vectors."""
     held, wanted = _orders(len(rows), ty.width_of(rows[0]))
-    return _regrouped(b, rows, held, wanted, number)
+    return _grown(b, _tree(held, wanted, number), rows)
 
 
 def scattered(b: ty.Builder, numbers: list[ty.Value]) -> list[ty.Value]:
     """The lanes' rows, as vectors to write, from one vector for each number."""
     count = len(numbers)
     wanted, held = _orders(count, ty.width_of(numbers[0]))
-    return [_regrouped(b, numbers, held, wanted, row) for row in range(count)]
+    trees = [_tree(held, wanted, row) for row in range(count)]
+    return [_grown(b, tree, numbers) for tree in trees]
 
 
 def regrouping(count: int) -> int:
