@@ -117,3 +117,23 @@ def test_not_on_a_cpu() -> None:
         text = jax.jit(lambda h, xs: onescan.scan(step, h, xs)).lower(*args).as_text()
     assert "tensor<40x4x8xf32>" in text
     assert "tensor<5x8x4x8xf32>" not in text
+
+
+@pytest.mark.parametrize(("sines", "leaves"), [(1, True), (100, False)])
+def test_draws_leave_where_the_rest_is_then_written_out(sines, leaves) -> None:
+    """Else XLA's loop would not be faster, and could be slower."""
+    onescan.clear_report()
+
+    def body(carry, _):
+        key, x = carry
+        key, use = jax.random.split(key)
+        x = x + jax.random.normal(use, x.shape)
+        for _ in range(sines):
+            x = jnp.sin(x)
+        return (key, x), None
+
+    args = jax.random.key(0), jnp.zeros(64)
+    with as_if_on(), mock.patch.object(pipeline, "planned", left):
+        lowered(lambda *c: onescan.scan(body, c, None, 40), *args)
+    *_, row = onescan.report().rows
+    assert ("hoist" in row.passes) == leaves
