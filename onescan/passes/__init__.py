@@ -24,6 +24,7 @@ from onescan.passes.simplify import simplify
 from onescan.passes.sink import sink
 from onescan.passes.split import Pass
 from onescan.passes.spread import spread
+from onescan.passes.updates import updates
 from onescan.passes.whiles import unchanged
 from onescan.passes.windows import windows
 from onescan.passes.worth import Draws
@@ -39,11 +40,11 @@ def _out(draws: Draws) -> tuple[Pass, ...]:
 
 #: for a loop that becomes a kernel of a CPU
 PASSES = (
-    *(constants, simplify, accumulate, in_place, ahead, hoist, sink),
+    *(constants, simplify, updates, accumulate, in_place, ahead, hoist, sink),
     *(derive, simplify, spread, orient),
 )
 #: for one that becomes a kernel of a device with more threads than it may have lanes
-WIDE_PASSES = (constants, simplify, accumulate, in_place, *_out("all"))
+WIDE_PASSES = (constants, simplify, updates, accumulate, in_place, *_out("all"))
 #: for one that XLA runs, where every accumulator is work too
 XLA_PASSES = (simplify, partial(accumulate, reductions=True), *_out("all"))
 #: the same on a wide device

@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 from jax import lax
 from jax.extend.core import JaxprEqn, Literal, Var
@@ -25,6 +24,7 @@ from jax.extend.core.primitives import dynamic_slice_p
 from onescan import compat
 from onescan.loop import Atom, Equation, Loop
 from onescan.passes.split import Split, parts_of, rebuilt, unchanged, variables
+from onescan.passes.traced import traced, type_of
 
 SUMS = ("add", "add_any")
 
@@ -39,11 +39,9 @@ def in_place(loop: Loop) -> Split | None:
     count = 0
     for eqn in parts.eqns:
         update = _update(eqn, makers, uses)
-        if update is None:
-            eqns.append(eqn)
-            continue
-        count += 1
-        eqns += _traced(*update, eqn.outvars[0])
+        changed = None if update is None else traced(*update, eqn.outvars)
+        count += changed is not None
+        eqns += changed or [eqn]
     if not count:
         return None
     what = "1 sum" if count == 1 else f"{count} sums"
@@ -56,7 +54,7 @@ def in_place(loop: Loop) -> Split | None:
     )
 
 
-Update = tuple[Callable[..., Any], list[Any]]
+Update = tuple[Callable[..., Sequence[Any]], list[Any]]
 
 
 def _update(
@@ -69,7 +67,7 @@ def _update(
         maker = makers.get(part) if isinstance(part, Var) else None
         if maker is None or uses[part] != 1 or isinstance(whole, Literal):
             continue
-        if _type_of(whole) != _type_of(part):
+        if type_of(whole) != type_of(part):
             continue
         if (rule := RULES.get(maker.primitive.name)) is not None:
             change = rule(maker, makers)
@@ -77,10 +75,6 @@ def _update(
                 apply, operands = change
                 return apply, [whole, *operands]
     return None
-
-
-def _type_of(var: Atom) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(var.aval.shape, var.aval.dtype)
 
 
 def _is_zeros(atom: Atom, makers: Mapping[Any, Equation]) -> bool:
@@ -100,7 +94,7 @@ def _slice_update(maker: Equation, makers: Mapping[Any, Equation]) -> Update | N
 
     def apply(whole: Any, update: Any, *starts: Any) -> Any:
         old = dynamic_slice_p.bind(whole, *starts, slice_sizes=sizes)
-        return compat.bind(maker, [whole, lax.add(old, update), *starts])[0]
+        return compat.bind(maker, [whole, lax.add(old, update), *starts])
 
     return apply, [update, *starts]
 
@@ -111,7 +105,7 @@ def _scatter_add(maker: Equation, makers: Mapping[Any, Equation]) -> Update | No
         return None
 
     def apply(whole: Any, indices: Any, updates: Any) -> Any:
-        return compat.bind(maker, [whole, indices, updates])[0]
+        return compat.bind(maker, [whole, indices, updates])
 
     return apply, [indices, updates]
 
@@ -129,7 +123,7 @@ def _pad(maker: Equation, makers: Mapping[Any, Equation]) -> Update | None:
         ends = [low + n for low, n in zip(starts, sizes, strict=True)]
         old = lax.slice(whole, starts, ends)
         places = [np.int32(low) for low in starts]
-        return lax.dynamic_update_slice(whole, lax.add(old, part), places)
+        return [lax.dynamic_update_slice(whole, lax.add(old, part), places)]
 
     return apply, [part]
 
@@ -139,27 +133,3 @@ RULES: dict[str, Callable[[Equation, Mapping[Any, Equation]], Update | None]] = 
     "scatter-add": _scatter_add,
     "pad": _pad,
 }
-
-
-def _traced(
-    apply: Callable[..., Any], operands: Sequence[Any], result: Var
-) -> list[JaxprEqn]:
-    """A function as equations on these operands, the last of which gives `result`."""
-    free = [v for v in operands if isinstance(v, Var)]
-
-    def call(*values: Any) -> Any:
-        given = iter(values)
-        return apply(*(next(given) if isinstance(v, Var) else v.val for v in operands))
-
-    jaxpr: Any = jax.make_jaxpr(call)(*(_type_of(v) for v in free)).jaxpr
-    names = dict(zip(jaxpr.invars, free, strict=True))
-    names[jaxpr.outvars[0]] = result
-    return [
-        eqn.replace(
-            invars=[
-                v if isinstance(v, Literal) else names.get(v, v) for v in eqn.invars
-            ],
-            outvars=[names.get(v, v) for v in eqn.outvars],
-        )
-        for eqn in jaxpr.eqns
-    ]
