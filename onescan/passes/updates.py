@@ -137,17 +137,15 @@ def _behind(eqn: Equation, found: dict[int, Update]) -> list[JaxprEqn] | None:
 
     def run(number: int, *values: Any) -> list[list[Any]]:
         jaxpr = eqn.params["branches"][number].jaxpr
+        wanted = [[value] for value in jaxpr.outvars]
+        for k, update in found.items():
+            wanted[k] = update.given if number == update.branch else []
         env = dict(zip(jaxpr.invars, values, strict=True))
-
-        def result(k: int) -> list[Any]:
-            update = found.get(k)
-            if update is None:
-                return evaluate(jaxpr.eqns, env, [jaxpr.outvars[k]])
-            if number == update.branch:
-                return evaluate(jaxpr.eqns, env, update.given)
-            return update.nothing(values[update.operand])
-
-        return [result(k) for k in range(len(jaxpr.outvars))]
+        made = iter(evaluate(jaxpr.eqns, env, [v for few in wanted for v in few]))
+        return [
+            [next(made) for _ in few] or found[k].nothing(values[found[k].operand])
+            for k, few in enumerate(wanted)
+        ]
 
     def apply(index: Any, *values: Any) -> Sequence[Any]:
         count = len(eqn.params["branches"])
