@@ -119,11 +119,10 @@ def _maker(jaxpr: Any, value: Var) -> Equation | None:
     maker = next((e for e in jaxpr.eqns if value in e.outvars), None)
     if maker is None or uses[value] != 1:
         return None
-    array, *_ = maker.invars
     if maker.primitive.name == "dynamic_update_slice":
-        written = maker.invars[1]
+        array, written, *_ = maker.invars
     elif maker.primitive.name.startswith("scatter"):
-        _, places, written = maker.invars
+        array, places, written = maker.invars
         drops = maker.params["mode"] == lax.GatherScatterMode.FILL_OR_DROP
         if not drops or prod(places.aval.shape[:-1]) != 1:
             return None

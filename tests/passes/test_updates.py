@@ -84,6 +84,12 @@ OTHERS = {
     "another array": collecting(
         lambda c, i, x: c.at[i].set(x), lambda c, i, x: jnp.zeros_like(c)
     ),
+    "an array of nothing": collecting(
+        lambda c, i, x: lax.iota("float32", 80).reshape(40, 2), lambda c, i, x: c
+    ),
+    "nothing at all": collecting(
+        lambda c, i, x: lax.broadcasted_iota("float32", (40, 2), 0)
+    ),
     "most of it": collecting(lambda c, i, x: c.at[1:].set(x), size=4),
     "read again": collecting(lambda c, i, x: (d := c.at[i].set(x)) + d[0] * 0.01),
     "clamped": collecting(lambda c, i, x: c.at[i].set(x, mode="clip")),
