@@ -122,13 +122,21 @@ def _maker(jaxpr: Any, value: Var) -> Equation | None:
     if maker.primitive.name == "dynamic_update_slice":
         array, written, *_ = maker.invars
     elif maker.primitive.name.startswith("scatter"):
-        array, places, written = maker.invars
-        drops = maker.params["mode"] == lax.GatherScatterMode.FILL_OR_DROP
-        if not drops or prod(places.aval.shape[:-1]) != 1:
+        array, _, written = maker.invars
+        if not _has_a_place_past_the_end(maker):
             return None
     else:
         return None
     return maker if elements([array]) >= LARGER * elements([written]) else None
+
+
+def _has_a_place_past_the_end(scatter: Equation) -> bool:
+    """Whether a scatter writes to one place, which may be one where it is dropped."""
+    array, places, _ = scatter.invars
+    *batch, depth = places.aval.shape
+    drops = scatter.params["mode"] == lax.GatherScatterMode.FILL_OR_DROP
+    holds = np.iinfo(places.aval.dtype).max >= max(array.aval.shape)
+    return drops and holds and depth > 0 and prod(batch) == 1
 
 
 def _behind(eqn: Equation, found: dict[int, Update]) -> list[JaxprEqn] | None:

@@ -77,6 +77,14 @@ def test_branches_of_a_switch_and_other_results():
     assert_engines_agree(lambda *a: onescan.scan(step, *a), init, XS)
 
 
+def few_bits(c: Any, i: Any, x: Any) -> Any:
+    """No int8 is past the end of 300 rows."""
+    numbers = lax.ScatterDimensionNumbers((0,), (0,), (0,))
+    drop = lax.GatherScatterMode.FILL_OR_DROP
+    place, row = i[None].astype("int8"), jnp.full(2, x)
+    return lax.scatter(c, place, row, numbers, mode=drop)
+
+
 OTHERS = {
     "both branches": collecting(
         lambda c, i, x: c.at[i].set(x), lambda c, i, x: c.at[i + 1].set(-x)
@@ -90,6 +98,7 @@ OTHERS = {
     "nothing at all": collecting(
         lambda c, i, x: lax.broadcasted_iota("float32", (40, 2), 0)
     ),
+    "at places of few bits": collecting(few_bits, size=300),
     "most of it": collecting(lambda c, i, x: c.at[1:].set(x), size=4),
     "read again": collecting(lambda c, i, x: (d := c.at[i].set(x)) + d[0] * 0.01),
     "clamped": collecting(lambda c, i, x: c.at[i].set(x, mode="clip")),
