@@ -45,10 +45,11 @@ PASSES = (
 )
 #: for one that becomes a kernel of a device with more threads than it may have lanes
 WIDE_PASSES = (constants, simplify, updates, accumulate, in_place, *_out("all"))
+_accumulators = (simplify, partial(accumulate, reductions=True))
 #: for one that XLA runs, where every accumulator is work too
-XLA_PASSES = (simplify, partial(accumulate, reductions=True), *_out("all"))
+XLA_PASSES = (*_accumulators, *_out("all"))
 #: the same on a wide device
-XLA_WIDE_PASSES = (simplify, partial(accumulate, reductions=True), *_out("small"))
+XLA_WIDE_PASSES = (*_accumulators, *_out("small"))
 #: afterwards, on wide devices, unless the order of steps matters
 PARALLEL_PASSES = (linear, simplify)
 #: at last, for every kernel

@@ -24,7 +24,7 @@ from jax.extend.core.primitives import dynamic_slice_p
 from onescan import compat
 from onescan.loop import Atom, Equation, Loop
 from onescan.passes.split import Split, parts_of, rebuilt, unchanged, variables
-from onescan.passes.traced import traced, type_of
+from onescan.passes.traced import traced
 
 SUMS = ("add", "add_any")
 
@@ -39,7 +39,7 @@ def in_place(loop: Loop) -> Split | None:
     count = 0
     for eqn in parts.eqns:
         update = _update(eqn, makers, uses)
-        changed = None if update is None else traced(*update, eqn.outvars)
+        changed = None if update is None else traced(*update, eqn)
         count += changed is not None
         eqns += changed or [eqn]
     if not count:
@@ -67,7 +67,7 @@ def _update(
         maker = makers.get(part) if isinstance(part, Var) else None
         if maker is None or uses[part] != 1 or isinstance(whole, Literal):
             continue
-        if type_of(whole) != type_of(part):
+        if _type_of(whole) != _type_of(part):
             continue
         if (rule := RULES.get(maker.primitive.name)) is not None:
             change = rule(maker, makers)
@@ -75,6 +75,10 @@ def _update(
                 apply, operands = change
                 return apply, [whole, *operands]
     return None
+
+
+def _type_of(var: Atom) -> tuple[Any, ...]:
+    return tuple(var.aval.shape), var.aval.dtype
 
 
 def _is_zeros(atom: Atom, makers: Mapping[Any, Equation]) -> bool:

@@ -1,46 +1,35 @@
-"""A function traced into a body: equations in the place of others."""
+"""A function traced into a body: equations in the place of another."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
-from jax.extend.core import JaxprEqn, Literal, Var
+from jax.extend.core import JaxprEqn, Literal
 
-from onescan.loop import Atom
-
-
-def type_of(var: Atom) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(var.aval.shape, var.aval.dtype)
+from onescan.passes.inline import expand
 
 
 def traced(
-    apply: Callable[..., Sequence[Any]], operands: Sequence[Any], results: Sequence[Any]
+    apply: Callable[..., Sequence[Any]], operands: list[Any], eqn: JaxprEqn
 ) -> list[JaxprEqn] | None:
-    """A function as equations on these operands that give `results`.
+    """A function of these operands as equations that give the results of `eqn`.
 
     None where it hands an operand through, or a constant: no equation gives that.
     """
-    free = [v for v in operands if isinstance(v, Var)]
-
-    def call(*values: Any) -> Any:
-        given = iter(values)
-        return apply(*(next(given) if isinstance(v, Var) else v.val for v in operands))
-
-    closed: Any = jax.make_jaxpr(call)(*map(type_of, free))
-    jaxpr, made = closed.jaxpr, {v for eqn in closed.jaxpr.eqns for v in eqn.outvars}
-    given = [v for v in jaxpr.outvars if isinstance(v, Var) and v in made]
-    if closed.consts or len(set(given)) < len(results):
+    eqns: list[JaxprEqn] = []
+    given = expand(apply, operands, eqn, eqns)
+    made = {v for each in eqns for v in each.outvars}
+    if any(isinstance(v, Literal) or v not in made for v in given):
         return None
-    names = dict(zip(jaxpr.invars, free, strict=True))
-    names.update(zip(given, results, strict=True))
+    names: dict[Any, Any] = dict(zip(given, eqn.outvars, strict=True))
+    if len(names) < len(given):
+        return None
+
+    def renamed(atoms: Sequence[Any]) -> list[Any]:
+        return [v if isinstance(v, Literal) else names.get(v, v) for v in atoms]
+
     return [
-        eqn.replace(
-            invars=[
-                v if isinstance(v, Literal) else names.get(v, v) for v in eqn.invars
-            ],
-            outvars=[names.get(v, v) for v in eqn.outvars],
-        )
-        for eqn in jaxpr.eqns
+        each.replace(invars=renamed(each.invars), outvars=renamed(each.outvars))
+        for each in eqns
     ]

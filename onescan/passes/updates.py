@@ -139,7 +139,7 @@ def _has_a_place_past_the_end(scatter: Equation) -> bool:
     return drops and holds and depth > 0 and prod(batch) == 1
 
 
-def _behind(eqn: Equation, found: dict[int, Update]) -> list[JaxprEqn] | None:
+def _behind(eqn: JaxprEqn, found: dict[int, Update]) -> list[JaxprEqn] | None:
     """A `cond` without its updates, and these."""
 
     def run(number: int, *values: Any) -> list[list[Any]]:
@@ -163,4 +163,4 @@ def _behind(eqn: Equation, found: dict[int, Update]) -> list[JaxprEqn] | None:
             results[k] = compat.bind(update.maker, [array, *results[k]])
         return [value for (value,) in results]
 
-    return traced(apply, eqn.invars, eqn.outvars)
+    return traced(apply, list(eqn.invars), eqn)

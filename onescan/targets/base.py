@@ -38,7 +38,7 @@ class Target(ABC):
     label: str
     #: what the kernels of this target gain from, in order
     passes: tuple[Pass, ...] = ()
-    #: the same for one that XLA keeps
+    #: the same for loops that XLA keeps
     xla_passes: tuple[Pass, ...] = ()
     #: and where the order of the steps need not be kept
     parallel_passes: tuple[Pass, ...] = ()
