@@ -146,8 +146,11 @@ def planned(loop: Loop, target: Target, settings: Settings) -> Compiled:
 
 def _is_worth_it(passed: Passed, unroll: int, target: Target) -> bool:
     """Whether a loop that XLA keeps gains from what the passes did."""
-    if unroll > passed.whole.core.unroll:
+    core = passed.whole.core
+    if unroll > core.unroll:
         return True
+    if passed.moved and not target.pays(core):
+        return False
     saved = sum(operations(eqn) for eqn in passed.moved if not target.keeps_busy(eqn))
     whole = sum(map(operations, passed.whole.loop.body.jaxpr.eqns))
     return saved > 0 and saved >= WORTH * whole

@@ -121,6 +121,10 @@ class Target(ABC):
         """Steps that XLA should run at a time, of a loop that it keeps."""
         return 1
 
+    def pays(self, loop: Loop) -> bool:
+        """Whether a loop that XLA keeps, one step at a time, may become this small."""
+        return True
+
     def keeps_busy(self, eqn: Equation) -> bool:
         """Whether XLA does an equation as well in a loop that it keeps as outside."""
         return False

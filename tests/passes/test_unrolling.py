@@ -77,6 +77,14 @@ def test_large_steps_are_not_repeated() -> None:
             assert unrolled_steps(loop_of(heavy)) == 1
 
 
+@pytest.mark.parametrize(("numbers", "repeated"), [(32, True), (128, False)])
+def test_long_running_sums_are_not_repeated(numbers: int, repeated: bool) -> None:
+    """XLA does what comes before one again for each of its numbers."""
+    w = np.ones((8, numbers), np.float32)
+    body = lambda h, x: (h + jnp.cumsum(x @ w, axis=-1).sum(), None)
+    assert (unrolled_steps(loop_of(body)) > 1) == repeated
+
+
 # in a program
 
 
@@ -136,4 +144,27 @@ def test_draws_leave_where_the_rest_is_then_written_out(sines, leaves) -> None:
     with as_if_on(), mock.patch.object(pipeline, "planned", left):
         lowered(lambda *c: onescan.scan(body, c, None, 40), *args)
     *_, row = onescan.report().rows
+    assert ("hoist" in row.passes) == leaves
+
+
+@pytest.mark.parametrize(("sums", "leaves"), [(1, False), (6, True)])
+def test_products_leave_where_enough_launches_are_left(sums, leaves) -> None:
+    """XLA makes a graph of five launches, and launches fewer one by one."""
+    onescan.clear_report()
+
+    def body(h, x):
+        h = h + x @ w
+        for _ in range(sums):
+            h = jnp.sin(h - h.sum())
+        return h, None
+
+    w = np.eye(64, dtype=np.float32)
+    args = jnp.zeros((32, 64)), jnp.zeros((40, 32, 64))
+    with (
+        as_if_on(),
+        mock.patch.object(pipeline, "planned", left),
+        mock.patch("onescan.targets.nvidia.unrolling.MANY", 1),
+    ):
+        lowered(lambda h, xs: onescan.scan(body, h, xs), *args)
+    (row,) = onescan.report().rows
     assert ("hoist" in row.passes) == leaves

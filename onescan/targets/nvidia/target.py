@@ -21,7 +21,7 @@ from onescan.targets.nvidia.launch import Kernel
 from onescan.targets.nvidia.machine import Chip
 from onescan.targets.nvidia.plan import choose
 from onescan.targets.nvidia.ptx import ptx
-from onescan.targets.nvidia.unrolling import unrolled_steps
+from onescan.targets.nvidia.unrolling import makes_a_graph, unrolled_steps
 from onescan.targets.trial import tried
 from onescan.tune import store
 from onescan.tune.choose import Border, Choice
@@ -117,6 +117,9 @@ class Nvidia(Target):
 
     def unrolled(self, loop: Loop) -> int:
         return unrolled_steps(loop)
+
+    def pays(self, loop: Loop) -> bool:
+        return makes_a_graph(loop)
 
     def keeps_busy(self, eqn: Equation) -> bool:
         """All but products: their launches are the time of a step, and with less in its

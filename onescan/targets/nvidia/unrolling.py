@@ -12,7 +12,7 @@ are the larger part, and where the user asked for nothing else.
 
 from __future__ import annotations
 
-from onescan.loop import Loop
+from onescan.loop import Equation, Loop
 from onescan.plan.work import equations, work_of
 from onescan.primitives import CONTROL, record_of
 
@@ -24,6 +24,14 @@ EQUATIONS = 176
 #: multiply-adds of a step next to which its launches are nothing, and other operations
 #: (on an H200, loops of two to fifty million took up to twice as long when unrolled)
 LARGE, MANY = 1_000_000_000, 1_000_000
+#: numbers that a running sum may have in a body that is written out: XLA does what comes
+#: before it once for each number, and so in every step after it (on an H200 loops with
+#: 64 took a third of the time, one with 128 took four times as long)
+RUNNING = 64
+#: what XLA launches a kernel for; all the rest it does with what comes before or after
+LAUNCHED = ("product", "reduction", "cumulative", "sort", "gather", "update", "matrix")
+#: kernels of a step from which on XLA makes a graph of them, which it launches as one
+GRAPH = 5
 
 
 def unrolled_steps(loop: Loop) -> int:
@@ -31,6 +39,8 @@ def unrolled_steps(loop: Loop) -> int:
     found = list(equations(loop.body.jaxpr))
     if loop.unroll != 1 or any(eqn.primitive.name in CONTROL for eqn in found):
         return loop.unroll
+    if any(map(_is_long_sum, found)):
+        return 1
     products = others = 0.0
     for work in work_of(loop.body.jaxpr):
         if record_of(work.eqn).kind == "product":
@@ -43,3 +53,21 @@ def unrolled_steps(loop: Loop) -> int:
     sizes = ((n, n + loop.length % n) for n in range(min(MOST, loop.length), 1, -1))
     fitting = (n for n, bodies in sizes if bodies * len(found) <= EQUATIONS)
     return next(fitting, 1)
+
+
+def makes_a_graph(loop: Loop) -> bool:
+    """Whether XLA launches the kernels of a step as one.
+
+    Guessed: a kernel for each operation that others wait for, and for each shape of a
+    result.
+    """
+    found = equations(loop.body.jaxpr)
+    waited_for = sum(record_of(eqn).kind in LAUNCHED for eqn in found)
+    shapes = {aval.shape for aval in loop.carry_avals + loop.y_avals}
+    return waited_for + len(shapes) >= GRAPH
+
+
+def _is_long_sum(eqn: Equation) -> bool:
+    if record_of(eqn).kind != "cumulative":
+        return False
+    return eqn.invars[0].aval.shape[eqn.params["axis"]] > RUNNING
