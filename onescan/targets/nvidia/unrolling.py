@@ -24,8 +24,8 @@ EQUATIONS = 176
 #: multiply-adds of a step next to which its launches are nothing, and other operations
 #: (on an H200, loops of two to fifty million took up to twice as long when unrolled)
 LARGE, MANY = 1_000_000_000, 1_000_000
-#: numbers that a running sum may have in a body that is written out: XLA does what comes
-#: before it once for each number, and so in every step after it (on an H200 loops with
+#: numbers that a running sum may have in a body that is written out: XLA does all that
+#: comes before it once for each number, in every step after it (on an H200 loops with
 #: 64 took a third of the time, one with 128 took four times as long)
 RUNNING = 64
 #: what XLA launches a kernel for; all the rest it does with what comes before or after
