@@ -23,6 +23,8 @@ DIVISIONS = ("fdiv", "frem", "sdiv", "udiv", "srem", "urem")
 BRANCHES = ("br", "switch", "phi")
 SWEPT = ("eigh", "svd")
 ADDRESSES = ("i64", "i1")
+#: threads of a block that a multiprocessor runs at the same time
+TURN = 128
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,9 @@ class GpuCosts:
     #: ns of a branch, and of a barrier with what threads wait for there
     branch: float = 8.0
     barrier: float = 330.0
+    #: ns of any instruction for each 128 threads of a block, which take turns: no
+    #: less, however little each of them would wait (1.75 GHz, a third optimised away)
+    turn: float = 0.4
     #: ns of a byte of its xs or ys that a block waits for in each step
     streamed_byte: float = 0.13
     #: how much longer everything takes for each further block of a multiprocessor
@@ -65,11 +70,18 @@ HOPPER = GpuCosts("NVIDIA, fitted to an H200")
 
 
 def predicted(
-    loop: Loop, profile: Profile, blocks: int, cores: int, costs: GpuCosts = HOPPER
+    loop: Loop,
+    profile: Profile,
+    blocks: int,
+    threads: int,
+    cores: int,
+    costs: GpuCosts = HOPPER,
 ) -> Speed:
     """What each engine will take, with so many blocks on so many multiprocessors."""
     shared = 1 + costs.sharing * max(0.0, blocks / cores - 1)
-    one = sum(n * _cost(what, costs) for what, n in profile.runs.items()) * shared
+    waiting = sum(n * _cost(what, costs) for what, n in profile.runs.items())
+    turns = sum(profile.runs.values()) * costs.turn * -(-threads // TURN)
+    one = max(waiting, turns) * shared
     streamed = nbytes(loop.x_avals + loop.y_avals) / blocks * costs.streamed_byte
     return Speed(1e-9 * (one / counted_steps(loop) + streamed), by_xla(loop, costs))
 

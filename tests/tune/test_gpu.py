@@ -74,24 +74,28 @@ def test_where_predictions_are_close_both_are_tried(
 def test_what_instructions_cost() -> None:
     loop = loop_in(lambda c: lax.scan(lambda c, x: (c * c, None), c, None, 9), 0.0)
 
-    def seconds(blocks: int = 1, **runs: float) -> float:
+    def seconds(blocks: int = 1, threads: int = 32, **runs: float) -> float:
         named = {(name.replace("_", " "), "float"): 9.0 * n for name, n in runs.items()}
-        times = predicted(loop, Profile(named, {}), blocks, cores=132)
+        times = predicted(loop, Profile(named, {}), blocks, threads, cores=132)
         assert times.native is not None
         return 1e9 * times.native
 
     assert seconds(load=1) == pytest.approx(HOPPER.access)
     assert seconds(fdiv=2) == pytest.approx(2 * HOPPER.division)
     assert seconds(**{"call llvm.nvvm.barrier0": 1}) == pytest.approx(HOPPER.barrier)
+    assert seconds(add=1) == pytest.approx(HOPPER.turn)
     assert seconds(fadd=1, br=1) == pytest.approx(HOPPER.operation + HOPPER.branch)
     assert seconds(132, load=1) == seconds(load=1) < seconds(264, load=1)
+    # many threads take turns, each instruction after the other
+    assert seconds(threads=1024, load=1) == pytest.approx(8 * HOPPER.turn)
+    assert seconds(threads=1024, br=1) == pytest.approx(HOPPER.branch)
 
 
 def test_blocks_wait_for_what_they_stream() -> None:
     f = lambda c, xs: lax.scan(lambda c, x: (c + x.sum(), None), c, xs)
     loop = loop_in(f, 0.0, jnp.ones((9, 4096, 64)))
     none = Profile({}, {})
-    alone, many = (predicted(loop, none, n, cores=132).native for n in (1, 64))
+    alone, many = (predicted(loop, none, n, 32, cores=132).native for n in (1, 64))
     assert alone == pytest.approx(1e-9 * HOPPER.streamed_byte * 4096 * 64 * 4)
     assert alone == pytest.approx(64 * (many or 0))
 

@@ -92,7 +92,8 @@ class Nvidia(Target):
         if kernel.profile is None:
             return None
         blocks = kernel.blocks * kernel.team
-        times = predicted(plan.loop, kernel.profile, blocks, self.machine.cores)
+        threads, cores = kernel.threads, self.machine.cores
+        times = predicted(plan.loop, kernel.profile, blocks, threads, cores)
         alone = not plan.grid.together
         if alone and (times.ratio or 1.0) > BORDER.hopeless:
             return Choice(True, times)
