@@ -16,7 +16,7 @@ from onescan.tune.measure import Trial, measured
 from onescan.tune.speed import Speed
 
 #: seconds that a trial's loop takes by prediction, and bytes it moves
-SECONDS, BYTES = 0.02, 64 << 20
+SECONDS, BYTES = 0.01, 64 << 20
 #: the same up to which the whole loop is tried, which is compiled already
 WHOLE_SECONDS = 0.1
 

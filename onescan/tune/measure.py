@@ -28,7 +28,7 @@ from onescan.tune.speed import Speed
 
 #: seconds that the calls of one measurement may take, on a machine that is quiet and on
 #: one where others take our turns, of which the least times still say something
-SECONDS, SECONDS_BUSY = 0.1, 0.4
+SECONDS, SECONDS_BUSY = 0.1, 0.2
 #: times a second that others may take a turn of ours: a busy process for each of two
 #: cores takes 100 to 130, on a quiet machine there are 0 to 15
 INTERRUPTED = 40
@@ -36,7 +36,7 @@ INTERRUPTED = 40
 FEWEST, MOST = 3, 20
 #: ratio of their times from which two calls are enough, and from which the first ones
 #: are, which touch their memory for the first time, where the kernel is ahead
-CLEAR, CLEAR_AT_ONCE = 2.0, 6.0
+CLEAR, CLEAR_AT_ONCE = 1.5, 6.0
 #: calls of a kernel that seems to lose before that is clear: the first ones, of those
 #: with large results, are given memory that nobody has touched
 LOSING = 6
