@@ -17,6 +17,7 @@ from linalg_checks import (
     error_of,
     in_a_body,
     matrices,
+    not_orthogonal,
     swapped,
 )
 from sampling import pairs
@@ -32,15 +33,6 @@ def _kernels_alone():
 
 DTYPES = [np.float32, np.float64]
 ONE_BY_ONE = [False, True]
-
-
-def not_orthogonal(x: Any) -> Any:
-    """How far columns are from orthogonal ones."""
-    return error_of(swapped(x) @ x, np.broadcast_to(np.eye(x.shape[-1]), _of(x)))
-
-
-def _of(x: Any) -> tuple[int, ...]:
-    return (*x.shape[:-2], x.shape[-1], x.shape[-1])
 
 
 @pytest.mark.parametrize(

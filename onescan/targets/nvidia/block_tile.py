@@ -21,6 +21,7 @@ from onescan.targets.nvidia import (
     block_cumulative,
     block_linalg,
     block_products,
+    block_qr,
     block_reductions,
 )
 from onescan.targets.nvidia.block_emitter import BlockEmitter
@@ -35,6 +36,7 @@ FILES = (
     block_concatenate,
     block_cumulative,
     block_linalg,
+    block_qr,
 )
 RULES = {name: rule for file in FILES for name, rule in file.RULES.items()}
 #: numbers of one x that a thread of a block may load ahead
