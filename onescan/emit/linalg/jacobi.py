@@ -61,10 +61,9 @@ class InCells:
 
 
 @dataclass(frozen=True)
-class Rotation:
-    """By the angle whose tangent is `tangent`: its sine, and sine / (1 + cosine)."""
+class Turn:
+    """By an angle: its sine, and sine / (1 + cosine)."""
 
-    tangent: ty.Value
     sine: ty.Value
     half: ty.Value
 
@@ -74,6 +73,13 @@ class Rotation:
         less = plus_product(b, y, x, half)
         more = minus_product(b, x, y, half)
         return [minus_product(b, x, sine, less), plus_product(b, y, sine, more)]
+
+
+@dataclass(frozen=True)
+class Rotation(Turn):
+    """The turn whose angle has this tangent."""
+
+    tangent: ty.Value
 
 
 def rotation(
@@ -88,7 +94,7 @@ def rotation(
     one = like(tangent, 1)
     cosine = reciprocal(b, root(b, plus_product(b, one, tangent, tangent)))
     sine = times(b, tangent, cosine)
-    return Rotation(tangent, sine, over(b, sine, b.fadd(one, cosine)))
+    return Rotation(sine, over(b, sine, b.fadd(one, cosine)), tangent)
 
 
 Place = tuple[Index, Index]

@@ -19,6 +19,7 @@ from onescan.loop import Atom
 from onescan.targets.nvidia import (
     block_concatenate,
     block_cumulative,
+    block_eigh,
     block_linalg,
     block_products,
     block_qr,
@@ -37,6 +38,7 @@ FILES = (
     block_cumulative,
     block_linalg,
     block_qr,
+    block_eigh,
 )
 RULES = {name: rule for file in FILES for name, rule in file.RULES.items()}
 #: numbers of one x that a thread of a block may load ahead

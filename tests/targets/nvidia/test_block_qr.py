@@ -8,22 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from gpu_lowering import H200
-from gpu_threads import by_a_warp
+from block_runs import by_both
 from jax import lax
 from linalg_checks import assert_no_worse, error_of, not_orthogonal
-from passing import loop_of
-
-from onescan.targets.nvidia.target import Nvidia
-
-TARGET = Nvidia(H200)
-
-
-def results(step: Any, carry: Any, xs: Any, threads: int = 32) -> tuple[Any, Any]:
-    """Of a kernel of one block, and of stock JAX."""
-    loop, args = loop_of(step, carry, xs)
-    ours = by_a_warp(TARGET, loop, args, threads)
-    return ours, [np.asarray(x) for x in jax.tree.leaves(lax.scan(step, carry, xs))]
 
 
 def matrices(*shape: int, dtype: Any = np.float32) -> Any:
@@ -31,7 +18,7 @@ def matrices(*shape: int, dtype: Any = np.float32) -> Any:
 
 
 def agree(step: Any, carry: Any, xs: Any, threads: int = 32) -> None:
-    for ours, stock in zip(*results(step, carry, xs, threads), strict=True):
+    for ours, stock in zip(*by_both(step, carry, xs, threads), strict=True):
         np.testing.assert_allclose(ours, stock, 1e-4, 1e-4)
 
 
@@ -68,7 +55,7 @@ def test_errors_are_as_small_as_lapack_s(dtype: Any) -> None:
     xs[0, :, 3] = xs[0, :, 2]  # of less than full rank
     f = lambda c, x: (0.5 * c, lax.linalg.qr(x + c))
     with jax.enable_x64(dtype == np.float64):
-        found = results(f, jnp.zeros((n, n), dtype), xs)
+        found = by_both(f, jnp.zeros((n, n), dtype), xs)
     errors = []
     for _, q, r in found:
         made = np.float64(q) @ np.float64(r)
@@ -86,7 +73,7 @@ def test_special_columns() -> None:
     tiny *= 1e-38
     nan[4, 4] = np.nan
     f = lambda c, x: (0.5 * c, lax.linalg.qr(x + c))
-    found = results(f, jnp.zeros((9, 9)), np.stack([zero, huge, tiny, nan]))
+    found = by_both(f, jnp.zeros((9, 9)), np.stack([zero, huge, tiny, nan]))
     (_, q, r), (_, stock_q, stock_r) = found
     np.testing.assert_allclose(q[:2], stock_q[:2], 1e-4, 1e-4)
     np.testing.assert_allclose(r[:2] / 1e30, stock_r[:2] / 1e30, 1e-4, 1e-5)
