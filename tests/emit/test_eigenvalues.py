@@ -126,6 +126,8 @@ SPECIAL = {
     "huge": 1e30 * np.diag([1.0, 2.0, 4.0]),
     "tiny": 1e-30 * (np.ones((3, 3)) + np.diag([1.0, 2.0, 4.0])),
     "graded": np.diag([1e-30, 1.0, 1e-12]) + 1e-20 * np.ones((3, 3)),
+    "small": 1e-8 * np.array([[1.0, 0, 0], [0, 1e-4, 1e-4], [0, 1e-4, 1e-4]]),
+    "subnormal": 1e-41 * np.array([[1.0, 0, 0], [0, 1, 1], [0, 1, 1]]),
 }
 
 

@@ -168,12 +168,23 @@ def largest(walk: Walk, numbers: Iterable[ty.Value], first: ty.Value) -> ty.Valu
 
 
 def unit_of(b: ty.Builder, size: ty.Value) -> ty.Value:
-    """What numbers of such a size are divided by, so that their squares are numbers."""
-    far = 1e-8, 1e8
-    small = b.fcmp_ordered("<", size, like(size, far[0]))
-    large = b.fcmp_ordered(">", size, like(size, far[1]))
+    """The power of two that numbers of such a size are divided by, with no rounding.
+
+    Fourth powers of those that count are numbers then, as squares of products.
+    """
+    kind, width = ty.element_type(size), ty.width_of(size)
+    whole, exponent, least = (
+        (ty.I64, 0x7FF << 52, 2.0**-1022)
+        if kind == ty.F64
+        else (ty.I32, 0xFF << 23, 2.0**-126)
+    )
+    bits = b.bitcast(size, ty.with_width(whole, width))
+    bits = b.and_(bits, ty.constant(whole, exponent, width))
+    power = b.bitcast(bits, size.type)
+    is_normal = b.fcmp_ordered(">=", size, like(size, least))
     some = b.fcmp_ordered(">", size, like(size, 0))
-    return b.select(b.and_(b.or_(small, large), some), size, like(size, 1))
+    small = b.select(some, like(size, least), like(size, 1))
+    return b.select(is_normal, power, small)
 
 
 def is_finite(b: ty.Builder, size: ty.Value) -> ty.Value:

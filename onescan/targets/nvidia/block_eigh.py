@@ -35,7 +35,7 @@ from onescan.emit.linalg.matrix import (
 )
 from onescan.loop import Equation
 from onescan.targets.nvidia.block_emitter import BlockEmitter
-from onescan.targets.nvidia.block_jacobi import Sweeps, Tournament, ranks
+from onescan.targets.nvidia.block_jacobi import Sweeps, Tournament, near, ranks
 from onescan.targets.nvidia.block_linalg import is_shared
 from onescan.targets.nvidia.block_matrices import Matrices
 from onescan.targets.nvidia.block_reductions import Place
@@ -98,18 +98,11 @@ class _Eigh:
         return magnitude(self.e.b, self._given(batch, i, j))
 
     def _load(self, batch: Place, i: Index, j: Index) -> None:
-        e, b, n = self.e, self.e.b, self.n
-        if self.games.columns == n:
-            value = self._given(batch, i, j)
-        else:  # the last row and column are none of the matrix
-            last = ir.Constant(ty.I64, n - 1)
-            is_one = [e.below(as_value(b, k), n) for k in (i, j)]
-            near = [
-                b.select(here, as_value(b, k), last)
-                for here, k in zip(is_one, (i, j), strict=True)
-            ]
-            value = self._given(batch, *near)
-            value = b.select(b.and_(*is_one), value, like(value, 0))
+        b = self.e.b
+        row, is_row = near(self.e, i, self.n)
+        column, is_column = near(self.e, j, self.n)
+        value = self._given(batch, row, column)
+        value = b.select(b.and_(is_row, is_column), value, like(value, 0))
         unit = unit_of(b, self.sizes.at(batch))
         self.a.store(b, (*batch, i, j), over(b, value, unit))
 

@@ -87,6 +87,13 @@ class Sweeps:
         return self.e.b.icmp_signed("!=", raised, ir.Constant(ty.I32, 0))
 
 
+def near(e: BlockEmitter, i: Index, n: int) -> tuple[ty.Value, ty.Value]:
+    """A position, or the last of n, and whether it is one of them."""
+    here = as_value(e.b, i)
+    is_one = e.below(here, n)
+    return e.b.select(is_one, here, ir.Constant(ty.I64, n - 1)), is_one
+
+
 def ranks(
     of: Matrices, n: int, value: Callable[[Place, Index], ty.Value], before: str
 ) -> Array:

@@ -56,6 +56,11 @@ def shares(e: BlockEmitter, x: Array, columns: int) -> bool:
     return groups.rounds * groups.each <= KEPT
 
 
+def vector_room(rows: int) -> int:
+    """What groups of any size read of a vector."""
+    return -(-rows // WARP) * WARP
+
+
 class Reflections:
     """Of matrices with so many rows: a vector for each, with its scale.
 
@@ -70,13 +75,13 @@ class Reflections:
         lanes: tuple[Lane | None, ...],
         rows: int,
         steps: int,
+        room: Memory | None = None,
     ) -> None:
+        """`room` is memory for the vectors, if there is some already."""
         self.e, self.dtype, self.front = e, dtype, front
         self.lanes, self.rows, self.steps = lanes, rows, steps
-        most = -(-rows // WARP) * WARP  # what groups of any size read
-        self.vectors: Any = e.scratch(
-            (*front, steps, most), (*lanes, None, None), dtype
-        )
+        shape = (*front, steps, vector_room(rows))
+        self.vectors: Any = room or e.scratch(shape, (*lanes, None, None), dtype)
         self.scales: Any = e.scratch((*front, steps), (*lanes, None), dtype)
 
     def unpack(self, packed: Array, scales: Array) -> None:

@@ -24,6 +24,7 @@ from onescan.targets.nvidia import (
     block_products,
     block_qr,
     block_reductions,
+    block_svd,
 )
 from onescan.targets.nvidia.block_emitter import BlockEmitter
 from onescan.targets.nvidia.flat_index import unflattened
@@ -39,6 +40,7 @@ FILES = (
     block_linalg,
     block_qr,
     block_eigh,
+    block_svd,
 )
 RULES = {name: rule for file in FILES for name, rule in file.RULES.items()}
 #: numbers of one x that a thread of a block may load ahead
