@@ -127,7 +127,6 @@ SPECIAL = {
     "tiny": 1e-30 * (np.ones((3, 3)) + np.diag([1.0, 2.0, 4.0])),
     "graded": np.diag([1e-30, 1.0, 1e-12]) + 1e-20 * np.ones((3, 3)),
     "small": 1e-8 * np.array([[1.0, 0, 0], [0, 1e-4, 1e-4], [0, 1e-4, 1e-4]]),
-    "subnormal": 1e-41 * np.array([[1.0, 0, 0], [0, 1, 1], [0, 1, 1]]),
 }
 
 
@@ -220,7 +219,7 @@ def test_code_does_not_grow_with_the_matrix() -> None:
     assert size(16) < 1.1 * size(9)
 
 
-@pytest.mark.parametrize(("lanes", "n"), [(1000, 3), (1000, 12), (1, 3)])
+@pytest.mark.parametrize(("lanes", "n"), [(1000, 3), (1000, 12), (1, 3), (1, 19)])
 def test_a_gpu_has_them_too(lanes: int, n: int) -> None:
     def f(a: Any) -> Any:
         def step(c: Any, _: Any) -> Any:
