@@ -15,15 +15,18 @@ from onescan.plan.work import equations
 from onescan.primitives import ELEMENTWISE, record_of
 
 
-def require_supported(loop: Loop) -> None:
-    """Raise `LeaveToXla`, with the reason, for a loop the kernel cannot run."""
+def require_supported(loop: Loop, alone: bool = True) -> None:
+    """Raise `LeaveToXla`, with the reason, for a loop the kernel cannot run.
+
+    `alone` is whether one thread has all of a matrix.
+    """
     jaxpr = loop.body.jaxpr
     _require_pairs(jaxpr)
     for var in [*jaxpr.invars, *jaxpr.outvars]:
         if not ty.supported(var.aval.dtype):
             raise LeaveToXla(f"{var.aval.dtype} values have no native rule")
     for eqn in equations(jaxpr):
-        if reason := _reason(eqn):
+        if reason := _reason(eqn, alone):
             raise LeaveToXla(reason)
 
 
@@ -37,7 +40,7 @@ def _require_pairs(jaxpr: Jaxpr) -> None:
         raise LeaveToXla(_unknown(eqn, "has no native rule for complex numbers"))
 
 
-def _reason(eqn: Equation) -> str | None:
+def _reason(eqn: Equation, alone: bool) -> str | None:
     name, where = eqn.primitive.name, compat.source_of(eqn)
     if name not in RULES:
         return _unknown(eqn, "has no native rule")
@@ -51,9 +54,10 @@ def _reason(eqn: Equation) -> str | None:
         return f"`{name}` at {where} asks for another result type"
     if name in ELEMENTWISE and not _ranks_fit(eqn):
         return f"`{name}` at {where} mixes ranks"
-    refuses = record_of(eqn).refuses
-    if refuses is not None and (reason := refuses(eqn)):
-        return f"`{name}` at {where} {reason}"
+    record = record_of(eqn)
+    for refuses in (record.refuses, record.refuses_alone if alone else None):
+        if refuses is not None and (reason := refuses(eqn)):
+            return f"`{name}` at {where} {reason}"
     return None
 
 

@@ -116,7 +116,8 @@ def _decide_while(loop: Loop, target: Target, settings: Settings) -> Decision:
     """The same of a while loop, which no pass takes apart."""
     try:
         given = constants(loop)
-        require_supported(without_complex(given.loop if given else loop))
+        flat = without_complex(given.loop if given else loop)
+        require_supported(flat, not target.shares_matrices)
         passed = Passed.of(loop, WHILE_PASSES, settings.memory)
         kernels = tuple(planned(core, target, settings) for core in passed.cores)
         choice = kernels[0].choice if kernels else None
@@ -129,7 +130,7 @@ def _decide_while(loop: Loop, target: Target, settings: Settings) -> Decision:
 def planned(loop: Loop, target: Target, settings: Settings) -> Compiled:
     """A loop as a kernel: planned, emitted, verified, and worth it."""
     forced = settings.engine == "native"
-    require_supported(loop)
+    require_supported(loop, not target.shares_matrices)
     if loop.length == 1 and not loop.is_while and not forced:
         raise LeaveToXla("a loop of one step needs no loop")
     plan = target.plan(loop)

@@ -86,9 +86,9 @@ def is_heavy(eqn: Equation, least: float | None = None) -> bool:
 
 
 def _is_refused(eqn: Equation) -> bool:
-    """Whether no kernel takes an equation."""
-    refuses = record_of(eqn).refuses
-    return refuses is not None and refuses(eqn) is not None
+    """Whether no kernel takes an equation, or only one whose threads share it."""
+    record = record_of(eqn)
+    return any(r and r(eqn) for r in (record.refuses, record.refuses_alone))
 
 
 def is_draw(eqn: Equation, draws: Draws = "all", steps: int = 0) -> bool:

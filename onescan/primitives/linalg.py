@@ -6,11 +6,11 @@ from math import prod
 
 from onescan.loop import Equation
 from onescan.primitives.axes import Axes
-from onescan.primitives.record import Primitive
+from onescan.primitives.record import Primitive, Refusal
 
 #: rows or columns up to which a kernel has a matrix
 LARGEST = 64
-#: rows up to which it has few of them in reflections, which wait for each other
+#: rows up to which a thread has few of them in reflections, which wait for each other
 #: (`benchmarks/linalg.py`: 16 rows take 0.8 times as long as LAPACK, 32 twice as long)
 FEW, ALONE = 8, 16
 #: the same in sweeps of rotations (8 rows take 0.6 times as long as LAPACK, 16 twice)
@@ -81,10 +81,15 @@ def _qr_work(eqn: Equation) -> tuple[int, float]:
 def _qr_refused(eqn: Equation) -> str | None:
     if eqn.params.get("pivoting"):
         return "exchanges columns"
-    count, rows, columns = _sizes(eqn)
-    if count < FEW and max(rows, columns) > ALONE:
-        return f"is of a {rows} x {columns} matrix, which a library does as well"
     return _refused(eqn)
+
+
+def _alone_refused(most: int) -> Refusal:
+    def refused(eqn: Equation) -> str | None:
+        count, rows, columns = _sizes(eqn)
+        return _too_large(eqn) if count < FEW and max(rows, columns) > most else None
+
+    return refused
 
 
 def _reflected_work(eqn: Equation) -> tuple[int, float]:
@@ -106,7 +111,7 @@ def _eigh_work(eqn: Equation) -> tuple[int, float]:
 
 def _eigh_refused(eqn: Equation) -> str | None:
     n = eqn.invars[0].aval.shape[-1]
-    return _asked_for(eqn, n) or _alone_refused(eqn) or _refused(eqn)
+    return _asked_for(eqn, n) or _refused(eqn)
 
 
 def _svd_work(eqn: Equation) -> tuple[int, float]:
@@ -119,7 +124,7 @@ def _svd_work(eqn: Equation) -> tuple[int, float]:
 
 def _svd_refused(eqn: Equation) -> str | None:
     n = min(eqn.invars[0].aval.shape[-2:])
-    return _asked_for(eqn, n) or _alone_refused(eqn) or _refused(eqn)
+    return _asked_for(eqn, n) or _refused(eqn)
 
 
 def _asked_for(eqn: Equation, count: int) -> str | None:
@@ -128,13 +133,6 @@ def _asked_for(eqn: Equation, count: int) -> str | None:
         return "asks for some of them only"
     if eqn.params.get("algorithm") is not None:
         return "asks for an algorithm of a library"
-    return None
-
-
-def _alone_refused(eqn: Equation) -> str | None:
-    count, rows, columns = _sizes(eqn)
-    if count < FEW and max(rows, columns) > SWEPT_ALONE:
-        return f"is of a {rows} x {columns} matrix, which a library does as well"
     return None
 
 
@@ -147,10 +145,12 @@ def _refused(eqn: Equation) -> str | None:
     matrix = eqn.invars[0].aval
     if matrix.dtype.name not in ("float32", "float64"):
         return f"works on {matrix.dtype}"
-    rows, columns = matrix.shape[-2:]
-    if max(rows, columns) > LARGEST:
-        return f"is of a {rows} x {columns} matrix, which a library does as well"
-    return None
+    return _too_large(eqn) if max(matrix.shape[-2:]) > LARGEST else None
+
+
+def _too_large(eqn: Equation) -> str:
+    _, rows, columns = _sizes(eqn)
+    return f"is of a {rows} x {columns} matrix, which a library does as well"
 
 
 RECORDS = [
@@ -184,6 +184,7 @@ RECORDS = [
         axes=_batched,
         work=_qr_work,
         refuses=_qr_refused,
+        refuses_alone=_alone_refused(ALONE),
         words=("QR factor", "QR factors"),
     ),
     Primitive(
@@ -192,6 +193,7 @@ RECORDS = [
         axes=_batched,
         work=_reflected_work,
         refuses=_qr_refused,
+        refuses_alone=_alone_refused(ALONE),
         words=("QR factor", "QR factors"),
     ),
     Primitive(
@@ -208,6 +210,7 @@ RECORDS = [
         axes=_batched,
         work=_eigh_work,
         refuses=_eigh_refused,
+        refuses_alone=_alone_refused(SWEPT_ALONE),
         words=("eigenvalue problem", "eigenvalue problems"),
     ),
     Primitive(
@@ -216,6 +219,7 @@ RECORDS = [
         axes=_batched,
         work=_svd_work,
         refuses=_svd_refused,
+        refuses_alone=_alone_refused(SWEPT_ALONE),
         words=("singular value problem", "singular value problems"),
     ),
     Primitive(

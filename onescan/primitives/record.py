@@ -64,6 +64,8 @@ class Primitive:
     work: Work | None = None
     #: what a kernel does not take of it
     refuses: Refusal | None = None
+    #: what it does not take either where one thread has all of a matrix
+    refuses_alone: Refusal | None = None
     #: whether it is linear in all its operands together
     linear: bool = False
     #: whether its results are not rounded

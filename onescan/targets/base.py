@@ -44,6 +44,8 @@ class Target(ABC):
     parallel_passes: tuple[Pass, ...] = ()
     #: whether a kernel can read one operand from two arrays
     reads_two_arrays = False
+    #: whether several threads can share a matrix
+    shares_matrices = False
 
     @property
     @abstractmethod

@@ -17,6 +17,7 @@ from linalg_checks import (
     error_of,
     in_a_body,
     matrices,
+    not_orthogonal,
     swapped,
 )
 from sampling import pairs
@@ -32,15 +33,6 @@ def _kernels_alone():
 
 DTYPES = [np.float32, np.float64]
 ONE_BY_ONE = [False, True]
-
-
-def not_orthogonal(x: Any) -> Any:
-    """How far columns are from orthogonal ones."""
-    return error_of(swapped(x) @ x, np.broadcast_to(np.eye(x.shape[-1]), _of(x)))
-
-
-def _of(x: Any) -> tuple[int, ...]:
-    return (*x.shape[:-2], x.shape[-1], x.shape[-1])
 
 
 @pytest.mark.parametrize(
@@ -134,6 +126,7 @@ SPECIAL = {
     "huge": 1e30 * np.diag([1.0, 2.0, 4.0]),
     "tiny": 1e-30 * (np.ones((3, 3)) + np.diag([1.0, 2.0, 4.0])),
     "graded": np.diag([1e-30, 1.0, 1e-12]) + 1e-20 * np.ones((3, 3)),
+    "small": 1e-8 * np.array([[1.0, 0, 0], [0, 1e-4, 1e-4], [0, 1e-4, 1e-4]]),
 }
 
 
@@ -226,7 +219,7 @@ def test_code_does_not_grow_with_the_matrix() -> None:
     assert size(16) < 1.1 * size(9)
 
 
-@pytest.mark.parametrize(("lanes", "n"), [(1000, 3), (1000, 12), (1, 3)])
+@pytest.mark.parametrize(("lanes", "n"), [(1000, 3), (1000, 12), (1, 3), (1, 19)])
 def test_a_gpu_has_them_too(lanes: int, n: int) -> None:
     def f(a: Any) -> Any:
         def step(c: Any, _: Any) -> Any:

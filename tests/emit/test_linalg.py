@@ -179,6 +179,21 @@ def test_a_gpu_has_them_too(lanes: int, n: int) -> None:
     assert len(launches_of(jax.vmap(f), spread, spread)) == 1
 
 
+@pytest.mark.parametrize("n", [16, 64])
+def test_one_matrix_is_enough_for_a_gpu(n: int) -> None:
+    """The threads of a block share it."""
+
+    def f(a: Any) -> Any:
+        def step(c: Any, _: Any) -> Any:
+            q, r = jnp.linalg.qr(a + 0.1 * c)
+            return q + r, None
+
+        return onescan.scan(step, a, None, length=3)[0]
+
+    (launch,) = launches_of(f, jax.ShapeDtypeStruct((n, n), np.float32))
+    assert "shfl" in launch.code
+
+
 def test_packed_reflections_on_gpus() -> None:
     def f(matrix: Any, x: Any) -> Any:
         def step(c: Any, _: Any) -> Any:

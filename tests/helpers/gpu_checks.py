@@ -24,6 +24,7 @@ from engine_variants import variants
 from engines import is_subnormal, kernels_alone
 from every_float import FUNCTIONS, LIMIT, worst_of
 from fuzz.check import failures, random_batch
+from gpu_matrices import CHECKS as MATRICES
 from gpu_programs import PROGRAMS, Skipped
 from transforms import OF_DERIVATIVES, TRANSFORMS, by_jax, by_reference
 
@@ -170,6 +171,8 @@ def all_checks() -> dict[str, Check]:
     checks: dict[str, Check] = {
         f"program: {name}": check for name, check in PROGRAMS.items()
     }
+    for name, check in MATRICES.items():
+        checks[f"matrices: {name}"] = check
     for dtype in ("float16", "bfloat16", "float32", "float64", "int32", "uint8"):
         for kind in ("lanes", "mixed"):
             check = partial(operations, dtype, kind)

@@ -27,7 +27,7 @@ GUARD = 64 * mmap.PAGESIZE  # around the memory of a block
 EXTRA = "i32 %tid, i32 %rank, ptr %rooms, ptr %block, ptr %team"
 RUNTIME = """
 declare i32 @pthread_barrier_wait(ptr)
-@exchanged = internal global [32 x i32] zeroinitializer
+@exchanged = internal global [1024 x i32] zeroinitializer
 define internal i32 @exchange(i32 %tid, ptr %block, i32 %value, i32 %step) {
   %mine = getelementptr i32, ptr @exchanged, i32 %tid
   store i32 %value, ptr %mine
@@ -101,9 +101,11 @@ def run(plan: Plan, kernel: Kernel, args: list[Any]) -> list[np.ndarray]:
     return results
 
 
-def by_a_warp(target: Any, loop: Loop, args: list[Any]) -> list[np.ndarray]:
-    """The results of a loop by one block of a warp."""
-    plan = replace(target.plan(loop), grid=Grid(32, together=True, team=1))
+def by_a_warp(
+    target: Any, loop: Loop, args: list[Any], threads: int = 32
+) -> list[np.ndarray]:
+    """The results of a loop by one block of a warp, or of so many threads."""
+    plan = replace(target.plan(loop), grid=Grid(threads, together=True, team=1))
     return run(plan, target.build(plan), args)
 
 

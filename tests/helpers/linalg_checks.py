@@ -38,6 +38,15 @@ def error_of(made: Any, wanted: Any) -> Any:
     return np.linalg.norm(made - wanted, axis=axes) / np.linalg.norm(wanted, axis=axes)
 
 
+def not_orthogonal(x: Any) -> Any:
+    """How far columns are from orthogonal ones."""
+    return error_of(swapped(x) @ x, np.broadcast_to(np.eye(x.shape[-1]), _of(x)))
+
+
+def _of(x: Any) -> tuple[int, ...]:
+    return (*x.shape[:-2], x.shape[-1], x.shape[-1])
+
+
 def assert_no_worse(ours: Any, theirs: Any, dtype: Any) -> None:
     """The worst and the mean error at most twice those of LAPACK, or one unit."""
     unit = np.finfo(dtype).eps

@@ -61,10 +61,9 @@ class InCells:
 
 
 @dataclass(frozen=True)
-class Rotation:
-    """By the angle whose tangent is `tangent`: its sine, and sine / (1 + cosine)."""
+class Turn:
+    """By an angle: its sine, and sine / (1 + cosine)."""
 
-    tangent: ty.Value
     sine: ty.Value
     half: ty.Value
 
@@ -74,6 +73,13 @@ class Rotation:
         less = plus_product(b, y, x, half)
         more = minus_product(b, x, y, half)
         return [minus_product(b, x, sine, less), plus_product(b, y, sine, more)]
+
+
+@dataclass(frozen=True)
+class Rotation(Turn):
+    """The turn whose angle has this tangent."""
+
+    tangent: ty.Value
 
 
 def rotation(
@@ -88,7 +94,7 @@ def rotation(
     one = like(tangent, 1)
     cosine = reciprocal(b, root(b, plus_product(b, one, tangent, tangent)))
     sine = times(b, tangent, cosine)
-    return Rotation(tangent, sine, over(b, sine, b.fadd(one, cosine)))
+    return Rotation(sine, over(b, sine, b.fadd(one, cosine)), tangent)
 
 
 Place = tuple[Index, Index]
@@ -162,12 +168,23 @@ def largest(walk: Walk, numbers: Iterable[ty.Value], first: ty.Value) -> ty.Valu
 
 
 def unit_of(b: ty.Builder, size: ty.Value) -> ty.Value:
-    """What numbers of such a size are divided by, so that their squares are numbers."""
-    far = 1e-8, 1e8
-    small = b.fcmp_ordered("<", size, like(size, far[0]))
-    large = b.fcmp_ordered(">", size, like(size, far[1]))
+    """The power of two that numbers of such a size are divided by, with no rounding.
+
+    Fourth powers of those that count are numbers then, as squares of products.
+    """
+    kind, width = ty.element_type(size), ty.width_of(size)
+    whole, exponent, least = (
+        (ty.I64, 0x7FF << 52, 2.0**-1022)
+        if kind == ty.F64
+        else (ty.I32, 0xFF << 23, 2.0**-126)
+    )
+    bits = b.bitcast(size, ty.with_width(whole, width))
+    bits = b.and_(bits, ty.constant(whole, exponent, width))
+    power = b.bitcast(bits, size.type)
+    is_normal = b.fcmp_ordered(">=", size, like(size, least))
     some = b.fcmp_ordered(">", size, like(size, 0))
-    return b.select(b.and_(b.or_(small, large), some), size, like(size, 1))
+    small = b.select(some, like(size, least), like(size, 1))
+    return b.select(is_normal, power, small)
 
 
 def is_finite(b: ty.Builder, size: ty.Value) -> ty.Value:

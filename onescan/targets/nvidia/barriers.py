@@ -12,7 +12,7 @@ team in its own: what a thread stores there, it stores in every block.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -261,6 +261,16 @@ class Barriers(GpuEmitter):
         self._anything |= not self.apart  # the round before
         with super().loop(count, unroll, about) as index:
             yield index
+        self._anything |= not self.apart
+
+    @contextmanager
+    def loop_while(
+        self, again: Callable[[], ty.Value], most: int, about: float
+    ) -> Iterator[None]:
+        """What `again` gives must be the same for all threads."""
+        self._anything |= not self.apart  # the round before
+        with super().loop_while(again, most, about):
+            yield
         self._anything |= not self.apart
 
     @contextmanager

@@ -39,7 +39,8 @@ SHARED = 8
 KEPT = 40
 
 
-def _shares(e: BlockEmitter, rows: int, matrices: int) -> bool:
+def is_shared(e: BlockEmitter, rows: int, matrices: int) -> bool:
+    """Whether the threads of a block share each matrix."""
     enough = matrices * SHARED <= e.block and rows >= FEWEST
     return enough and not e.apart and e.team == 1
 
@@ -47,7 +48,7 @@ def _shares(e: BlockEmitter, rows: int, matrices: int) -> bool:
 def cholesky(e: BlockEmitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     shape = e.plan.local_shape(eqn.outvars[0])
     fits = 0 < prod(shape) <= KEPT * e.block
-    if not fits or not _shares(e, shape[-1], prod(shape[:-2])):
+    if not fits or not is_shared(e, shape[-1], prod(shape[:-2])):
         return one_cholesky.cholesky(e, eqn, operands)
     return [_Cholesky(e, eqn, operands[0]).emit()]
 
@@ -145,7 +146,7 @@ def _turn(b: ty.Builder, k: Index) -> Index:
 
 def lu(e: BlockEmitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     shape = e.plan.local_shape(eqn.outvars[0])
-    if 0 in shape or not _shares(e, min(shape[-2:]), prod(shape[:-2])):
+    if 0 in shape or not is_shared(e, min(shape[-2:]), prod(shape[:-2])):
         return one_lu.lu(e, eqn, operands)
     return _Lu(e, eqn, operands[0]).emit()
 

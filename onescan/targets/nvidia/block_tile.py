@@ -19,9 +19,12 @@ from onescan.loop import Atom
 from onescan.targets.nvidia import (
     block_concatenate,
     block_cumulative,
+    block_eigh,
     block_linalg,
     block_products,
+    block_qr,
     block_reductions,
+    block_svd,
 )
 from onescan.targets.nvidia.block_emitter import BlockEmitter
 from onescan.targets.nvidia.flat_index import unflattened
@@ -35,6 +38,9 @@ FILES = (
     block_concatenate,
     block_cumulative,
     block_linalg,
+    block_qr,
+    block_eigh,
+    block_svd,
 )
 RULES = {name: rule for file in FILES for name, rule in file.RULES.items()}
 #: numbers of one x that a thread of a block may load ahead

@@ -140,6 +140,7 @@ def _block_plan(
     total = sum(
         n * (IN_REGISTERS if id(w.eqn) in products else 1)
         for n, w in zip(per_tile, works, strict=True)
+        if record_of(w.eqn).kind != "matrix"  # XLA's libraries wait for each column too
     )
     if total / team > LARGE:
         raise LeaveToXla(

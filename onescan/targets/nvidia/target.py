@@ -44,6 +44,7 @@ class Nvidia(Target):
     passes = WIDE_PASSES
     xla_passes = XLA_WIDE_PASSES
     parallel_passes = PARALLEL_PASSES
+    shares_matrices = True
 
     @property
     def device(self) -> str:
