@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 from onescan.loop import Equation
@@ -13,6 +14,8 @@ LARGEST = 64
 #: rows up to which it has few of them in reflections, which wait for each other
 #: (`benchmarks/linalg.py`: 16 rows take 0.8 times as long as LAPACK, 32 twice as long)
 FEW, ALONE = 8, 16
+#: the same of complex ones (12 rows take 0.7 times as long as LAPACK, 14 as long)
+COMPLEX_ALONE = 12
 #: the same in sweeps of rotations (8 rows take 0.6 times as long as LAPACK, 16 twice)
 SWEPT_ALONE = 8
 #: operations that a root or a quotient counts
@@ -78,13 +81,10 @@ def _qr_work(eqn: Equation) -> tuple[int, float]:
     return count * min(rows, columns), 2.0 * rows * width + 4 * ROOT
 
 
-def _qr_refused(eqn: Equation) -> str | None:
+def _qr_unfit(eqn: Equation) -> str | None:
     if eqn.params.get("pivoting"):
         return "exchanges columns"
-    count, rows, columns = _sizes(eqn)
-    if count < FEW and max(rows, columns) > ALONE:
-        return f"is of a {rows} x {columns} matrix, which a library does as well"
-    return _refused(eqn)
+    return _alone(eqn, COMPLEX_ALONE if _is_complex(eqn) else ALONE)
 
 
 def _reflected_work(eqn: Equation) -> tuple[int, float]:
@@ -94,8 +94,8 @@ def _reflected_work(eqn: Equation) -> tuple[int, float]:
     return count * min(rows, width), 2.0 * rows * columns + 2 * ROOT
 
 
-def _ormqr_refused(eqn: Equation) -> str | None:
-    return _refused(eqn) if eqn.params["left"] else "multiplies from the right"
+def _ormqr_unfit(eqn: Equation) -> str | None:
+    return None if eqn.params["left"] else "multiplies from the right"
 
 
 def _eigh_work(eqn: Equation) -> tuple[int, float]:
@@ -104,9 +104,9 @@ def _eigh_work(eqn: Equation) -> tuple[int, float]:
     return count * n, 2.0 * n * n + 100 * n + 500
 
 
-def _eigh_refused(eqn: Equation) -> str | None:
-    n = eqn.invars[0].aval.shape[-1]
-    return _asked_for(eqn, n) or _alone_refused(eqn) or _refused(eqn)
+def _swept_unfit(eqn: Equation) -> str | None:
+    n = min(eqn.invars[0].aval.shape[-2:])
+    return _asked_for(eqn, n) or _alone(eqn, SWEPT_ALONE)
 
 
 def _svd_work(eqn: Equation) -> tuple[int, float]:
@@ -115,11 +115,6 @@ def _svd_work(eqn: Equation) -> tuple[int, float]:
     n = min(rows, columns)
     sides = 2.0 if eqn.params["compute_uv"] else 1.0
     return count * n, sides * (2.0 * rows * columns + 100 * n + 500)
-
-
-def _svd_refused(eqn: Equation) -> str | None:
-    n = min(eqn.invars[0].aval.shape[-2:])
-    return _asked_for(eqn, n) or _alone_refused(eqn) or _refused(eqn)
 
 
 def _asked_for(eqn: Equation, count: int) -> str | None:
@@ -131,11 +126,13 @@ def _asked_for(eqn: Equation, count: int) -> str | None:
     return None
 
 
-def _alone_refused(eqn: Equation) -> str | None:
-    count, rows, columns = _sizes(eqn)
-    if count < FEW and max(rows, columns) > SWEPT_ALONE:
-        return f"is of a {rows} x {columns} matrix, which a library does as well"
-    return None
+def _is_complex(eqn: Equation) -> bool:
+    return eqn.invars[0].aval.dtype.kind == "c"
+
+
+def _alone(eqn: Equation, most: int) -> str | None:
+    """Few matrices of more rows than a kernel has them."""
+    return _too_large(eqn, most) if _sizes(eqn)[0] < FEW else None
 
 
 def _exchanges(eqn: Equation) -> tuple[int, float]:
@@ -143,14 +140,34 @@ def _exchanges(eqn: Equation) -> tuple[int, float]:
     return prod(out.aval.shape), float(eqn.invars[0].aval.shape[-1])
 
 
+def _too_large(eqn: Equation, most: int = LARGEST) -> str | None:
+    _, rows, columns = _sizes(eqn)
+    if max(rows, columns) <= most:
+        return None
+    return f"is of a {rows} x {columns} matrix, which a library does as well"
+
+
+#: what is said of some of them, real or complex
+UNFIT = {
+    "qr": _qr_unfit,
+    "geqrf": _qr_unfit,
+    "householder_product": _qr_unfit,
+    "ormqr": _ormqr_unfit,
+    "eigh": _swept_unfit,
+    "svd": _swept_unfit,
+}
+
+
+def unfit(eqn: Equation) -> str | None:
+    """Why no kernel has these factors, whatever the type of the matrix."""
+    special = UNFIT.get(eqn.primitive.name)
+    return (special(eqn) if special else None) or _too_large(eqn)
+
+
 def _refused(eqn: Equation) -> str | None:
-    matrix = eqn.invars[0].aval
-    if matrix.dtype.name not in ("float32", "float64"):
-        return f"works on {matrix.dtype}"
-    rows, columns = matrix.shape[-2:]
-    if max(rows, columns) > LARGEST:
-        return f"is of a {rows} x {columns} matrix, which a library does as well"
-    return None
+    dtype = eqn.invars[0].aval.dtype
+    works = dtype.name in ("float32", "float64")
+    return unfit(eqn) or (None if works else f"works on {dtype}")
 
 
 RECORDS = [
@@ -183,7 +200,7 @@ RECORDS = [
         kind="matrix",
         axes=_batched,
         work=_qr_work,
-        refuses=_qr_refused,
+        refuses=_refused,
         words=("QR factor", "QR factors"),
     ),
     Primitive(
@@ -191,7 +208,7 @@ RECORDS = [
         kind="matrix",
         axes=_batched,
         work=_reflected_work,
-        refuses=_qr_refused,
+        refuses=_refused,
         words=("QR factor", "QR factors"),
     ),
     Primitive(
@@ -199,7 +216,7 @@ RECORDS = [
         kind="matrix",
         axes=_batched,
         work=_reflected_work,
-        refuses=_ormqr_refused,
+        refuses=_refused,
         words=("product of reflections", "products of reflections"),
     ),
     Primitive(
@@ -207,7 +224,7 @@ RECORDS = [
         kind="matrix",
         axes=_batched,
         work=_eigh_work,
-        refuses=_eigh_refused,
+        refuses=_refused,
         words=("eigenvalue problem", "eigenvalue problems"),
     ),
     Primitive(
@@ -215,7 +232,7 @@ RECORDS = [
         kind="matrix",
         axes=_batched,
         work=_svd_work,
-        refuses=_svd_refused,
+        refuses=_refused,
         words=("singular value problem", "singular value problems"),
     ),
     Primitive(
@@ -225,4 +242,11 @@ RECORDS = [
         work=_exchanges,
         exact=True,
     ),
+]
+#: of the parts of complex matrices
+OF_PARTS = ("qr", "geqrf", "ormqr")
+RECORDS += [
+    replace(record, name=f"onescan_{record.name}", refuses=None)
+    for record in RECORDS
+    if record.name in OF_PARTS
 ]

@@ -1,6 +1,6 @@
 """Small dense linear algebra inside a body."""
 
-from onescan.emit.linalg import cholesky, eigh, lu, qr, svd, triangular
+from onescan.emit.linalg import cholesky, complex_qr, eigh, lu, qr, svd, triangular
 
-FILES = (cholesky, triangular, lu, qr, eigh, svd)
+FILES = (cholesky, triangular, lu, qr, eigh, svd, complex_qr)
 RULES = {name: rule for file in FILES for name, rule in file.RULES.items()}
