@@ -34,6 +34,10 @@ def _ormqr(packed: Any, scales: Any, x: Any, *, transpose: bool) -> Any:
     return [lax.linalg.ormqr(packed, scales, x, transpose=transpose)]
 
 
+def _eigh(x: Any, *, lower: bool) -> Any:
+    return lax.linalg.eigh(x, lower=lower, symmetrize_input=False)
+
+
 def _of_parts(name: str, library: Callable[..., Any]) -> Primitive:
     """A primitive of the parts of complex numbers; XLA has it from a library."""
 
@@ -62,6 +66,7 @@ def _of_parts(name: str, library: Callable[..., Any]) -> Primitive:
 geqrf_p = _of_parts("geqrf", _packed)
 ormqr_p = _of_parts("ormqr", _ormqr)
 qr_p = _of_parts("qr", _qr)
+eigh_p = _of_parts("eigh", _eigh)
 
 
 def geqrf(_: Any, x: Pair) -> list[Any]:
@@ -83,6 +88,11 @@ def householder_product(_: Any, packed: Pair, scales: Pair) -> Pair:
     shape, dtype = packed.re.shape, packed.re.dtype
     one = jnp.broadcast_to(np.eye(*shape[-2:], dtype=dtype), shape)
     return ormqr({"transpose": False}, packed, scales, Pair(one, jnp.zeros_like(one)))
+
+
+def eigh(params: Any, x: Pair) -> list[Any]:
+    re, im, values = eigh_p.bind(*x, lower=params["lower"])
+    return [Pair(re, im), values]
 
 
 def _pairs(parts: list[Any]) -> list[Any]:

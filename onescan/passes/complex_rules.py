@@ -308,6 +308,7 @@ RULES: dict[str, Any] = {
     "cos": _plain(_cos),
     "div": _plain(over),
     "dot_general": _dot_general,
+    "eigh": _factors(complex_factors.eigh),
     "eq": _plain(lambda x, y: (x.re == y.re) & (x.im == y.im)),
     "exp": _plain(_exp),
     "fft": _fft,

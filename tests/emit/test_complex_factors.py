@@ -37,6 +37,21 @@ def assert_same(f: Any, x: Any, unit: float = 100) -> None:
         np.testing.assert_allclose(a, b, rtol=0, atol=limit)
 
 
+def hermitian(x: Any) -> Any:
+    return (x + jnp.swapaxes(x.conj(), -1, -2)) / 2
+
+
+def of_eigenvalues(x: Any, **options: Any) -> Any:
+    """Eigenvalues, and a function of the matrix: vectors have any phase."""
+    vectors, values = lax.linalg.eigh(x, **options)
+    return values, _joined(vectors, jnp.tanh(values))
+
+
+def _joined(vectors: Any, values: Any) -> Any:
+    turned = jnp.swapaxes(vectors.conj(), -1, -2)
+    return (vectors * values[..., None, :].astype(vectors.dtype)) @ turned
+
+
 def packed_and_back(x: Any) -> Any:
     packed, scales = jnp.linalg.qr(x, mode="raw")
     n = x.shape[-2]
@@ -78,6 +93,48 @@ SPECIAL = {
 }
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(1, 1), (2, 2), (5, 5), (18, 3, 3), (9, 17, 17)])
+def test_functions_of_hermitian_matrices(shape: tuple[int, ...], dtype: str) -> None:
+    assert_same(of_eigenvalues, numbers(*shape, dtype=dtype))
+
+
+@pytest.mark.parametrize("lower", [False, True])
+def test_only_one_triangle_is_read(lower: bool) -> None:
+    f = lambda x: of_eigenvalues(x, lower=lower, symmetrize_input=False)
+    assert_same(f, numbers(4, 4))
+
+
+def turned(vectors: Any) -> Any:
+    return np.swapaxes(vectors.conj(), -1, -2)
+
+
+@pytest.mark.parametrize("values", [[1, 1, 1, 2, 2], [0, 0, 0, 0, 3], [-1, 1] * 3])
+def test_values_that_are_there_twice(values: list[float]) -> None:
+    n = len(values)
+    q = np.linalg.qr(np.asarray(numbers(9, n, n, dtype="complex128")))[0]
+    whole = (q * np.array(values)) @ turned(q)
+    whole = (whole + turned(whole)) / 2
+    vectors, found = in_a_body(lax.linalg.eigh, jnp.asarray(whole), wide=None)
+    np.testing.assert_allclose(found, np.sort(values)[None].repeat(9, 0), atol=1e-14)
+    made = vectors * found[:, None] @ turned(vectors)
+    np.testing.assert_allclose(made, whole, atol=1e-14)
+    one = np.broadcast_to(np.eye(n), whole.shape)
+    np.testing.assert_allclose(turned(vectors) @ vectors, one, atol=1e-14)
+
+
+def test_special_hermitian_matrices() -> None:
+    """In lanes, side by side, which end after different numbers of sweeps."""
+    whole = np.stack([(x + turned(x)) / 2 for x in SPECIAL.values()])
+    given = jnp.asarray(whole, np.complex64)
+    vectors, values = in_a_body(lax.linalg.eigh, given, wide=np.complex128)
+    size = np.maximum(np.abs(whole).max((1, 2), keepdims=True), 1e-37)
+    made = vectors * (values[:, None].real / size) @ turned(vectors)
+    np.testing.assert_allclose(made, whole / size, atol=2e-6)
+    one = np.broadcast_to(np.eye(3), whole.shape)
+    np.testing.assert_allclose(turned(vectors) @ vectors, one, atol=1e-6)
+
+
 @pytest.mark.parametrize("name", SPECIAL)
 def test_special_matrices(name: str) -> None:
     x = jnp.asarray(SPECIAL[name], np.complex64)
@@ -97,6 +154,10 @@ def test_what_is_not_finite_has_nan(bad: complex) -> None:
     assert np.isfinite(r[0]).all()
     assert np.isnan(q[1]).all()
     assert np.isnan(r[1][np.triu_indices(5)]).all()
+    f = lambda x: lax.linalg.eigh(x, symmetrize_input=False)
+    for found in in_a_body(f, whole, wide=np.complex128):
+        assert np.isfinite(found[0]).all()
+        assert np.isnan(found[1]).all()
 
 
 def of_inverses(c: Any) -> Any:
@@ -107,7 +168,13 @@ def of_inverses(c: Any) -> Any:
     return 0.1 * (jnp.linalg.inv(a) + q + jnp.tanh(r)) + 0.01 * sign * size
 
 
-@pytest.mark.parametrize("f", [of_inverses], ids=lambda f: f.__name__)
+def of_hermitian(c: Any) -> Any:
+    a = hermitian(c) + jnp.diag(jnp.arange(1, 4))
+    values, vectors = jnp.linalg.eigh(a)
+    return 0.1 * (_joined(vectors, jnp.sin(values)) + 1j * values)
+
+
+@pytest.mark.parametrize("f", [of_inverses, of_hermitian], ids=lambda f: f.__name__)
 def test_gradients(f: Any) -> None:
     def loss(scan: Any) -> Any:
         run = lambda x: scan(lambda c, _: (f(c), None), x, None, length=3)[0]
@@ -119,7 +186,7 @@ def test_gradients(f: Any) -> None:
     np.testing.assert_allclose(ours, loss(lax.scan)(x), rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", ["qr"])
+@pytest.mark.parametrize("name", ["qr", "eigh"])
 def test_large_ones_alone_are_left_to_a_library(name: str) -> None:
     step = lambda c, _: (getattr(jnp.linalg, name)(c)[1] + c, None)
     reason = f"`{name}` at .* is of a 13 x 13 matrix, which a library does as well"
@@ -129,7 +196,7 @@ def test_large_ones_alone_are_left_to_a_library(name: str) -> None:
 
 def test_code_does_not_grow_with_the_matrix() -> None:
     def size(n: int) -> int:
-        step = lambda c, _: (jnp.linalg.qr(c)[0], None)
+        step = lambda c, _: (jnp.linalg.qr(jnp.linalg.eigh(c)[1])[0], None)
         over = lambda c: onescan.scan(step, c, None, length=2)[0]
         whole = jax.ShapeDtypeStruct((1000, n, n), np.complex64)
         with onescan.engine("native"):
@@ -140,7 +207,10 @@ def test_code_does_not_grow_with_the_matrix() -> None:
 
 
 def test_the_interpreter_has_them_too() -> None:
-    step = lambda c, x: (0.5 * c, (jnp.linalg.qr(x + c), packed_and_back(x + c)))
+    def step(c: Any, x: Any) -> Any:
+        x = x + c
+        return 0.5 * c, (jnp.linalg.qr(x), packed_and_back(x), of_eigenvalues(x[:3]))
+
     run = lambda xs: onescan.scan(step, jnp.complex64(1), xs)[1]
     xs = numbers(2, 4, 3)
     with onescan.engine("interpreter"):

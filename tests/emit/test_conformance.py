@@ -49,7 +49,7 @@ def test_complex_numbers() -> None:
 
 
 def test_matrices_are_as_good_as_a_library_s() -> None:
-    names = ["cholesky", "qr", "geqrf, ormqr"]
+    names = ["cholesky", "qr", "geqrf, ormqr", "eigh"]
     every = list(matrices.measured("complex64", names, ((8,), (5,))))
     assert [found.name for found in every] == names
     for found in every:
@@ -60,7 +60,7 @@ def test_matrices_are_as_good_as_a_library_s() -> None:
 #: what is inside of random numbers and of `solve`
 ELSEWHERE = set(
     "add_any copy copy_p empty empty2 expand_dims iota_2x32_shape log2 "
-    "lu_pivots_to_permutation one_minus_square onescan_fft onescan_geqrf "
+    "lu_pivots_to_permutation one_minus_square onescan_eigh onescan_fft onescan_geqrf "
     "onescan_ormqr onescan_qr onescan_quotient "
     "optimization_barrier polynomial pvary reshard sharding_constraint "
     "threefry2x32 tile unstack unvmap_all unvmap_any".split()

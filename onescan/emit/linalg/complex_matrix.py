@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from onescan.emit import types as ty
-from onescan.emit.arrays import Array, Index
+from onescan.emit.arrays import Array, Index, Memory
 from onescan.emit.convert import intrinsic, like
 from onescan.emit.emitter import Emitter
 from onescan.emit.linalg.jacobi import plus_product
@@ -27,6 +27,7 @@ from onescan.emit.linalg.matrix import (
     over,
     reciprocal,
     root,
+    same,
     times,
     width_at,
 )
@@ -71,6 +72,44 @@ class Adjoint:
 
     def put(self, i: Index, j: Index, value: Complex) -> None:
         self.of.put(j, i, conj(self.b, value))
+
+
+class Room:
+    """Memory for an array of numbers of each matrix of a batch."""
+
+    def __init__(self, e: Emitter, batch: Array, shape: tuple[int, ...]) -> None:
+        whole = (*batch.shape[:-2], *shape)
+        lanes = (*batch.lanes[:-2], *(None for _ in shape))
+        self.e, self.rank = e, len(whole)
+        self.memories = [e.scratch(whole, lanes, batch.dtype) for _ in Complex._fields]
+
+    def at(self, batch: Batch) -> Parts:
+        """That of one matrix."""
+        place = lambda i, j: (*batch, i, j)[: self.rank]
+        return in_memory(self.e, self.memories, place)
+
+
+def two_diagonals(
+    e: Emitter,
+    memory: Memory,
+    batch: Array,
+    n: int,
+    *,
+    upper: bool,
+    swapped: bool = False,
+) -> Array:
+    """The diagonal of a matrix in memory, and the one beside it, or their transpose."""
+
+    def at(index: Batch) -> ty.Value:
+        *front, i, j = index
+        row, column = (j, i) if swapped else (i, j)
+        value = memory.load(e.b, (*front, row, column))
+        low, high = (row, column) if upper else (column, row)
+        beside = same(e, after(e, low), high, value, like(value, 0))
+        return same(e, row, column, value, beside)
+
+    shape = (*batch.shape[:-2], n, n)
+    return Array(shape, batch.dtype, at, lanes=batch.lanes)
 
 
 def in_registers() -> Parts:

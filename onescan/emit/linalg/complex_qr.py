@@ -16,6 +16,7 @@ from onescan.emit.linalg.complex_matrix import (
     Numbers,
     Parts,
     Reflections,
+    Room,
     given_at,
     in_memory,
     in_registers,
@@ -45,13 +46,10 @@ def qr(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     operations = 8 * rows * steps * (columns + made_shape[-1])
     walk = Walk(e, max(rows, columns), operations, UNROLLED)
     walk.width = 1
-    front, lanes = made_shape[:-2], q[0].lanes[:-2]
     room: Any = None
     scales: Any = None
     if not walk.unrolled:
-        shape = (*front, rows, columns)
-        room = [e.scratch(shape, (*lanes, None, None), x.dtype) for _ in "ri"]
-        scales = [e.scratch((*front, steps), (*lanes, None), x.dtype) for _ in "ri"]
+        room, scales = (Room(e, q[0], shape) for shape in ((rows, columns), (steps,)))
     unitary, upper = ([part.memory for part in both] for both in (q, r))
 
     def visit(batch: Batch) -> None:
@@ -61,8 +59,7 @@ def qr(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
         if walk.unrolled:
             a, tau, made = in_registers(), in_registers(), in_registers()
         else:
-            a, made = in_memory(e, room, at), out
-            tau = in_memory(e, scales, lambda i, j: (*batch, i))
+            a, tau, made = room.at(batch), scales.at(batch), out
         for i in walk.each(0, rows):
             for j in walk.each(0, columns):
                 a.put(i, j, given_at(e, operands, at(i, j)))
