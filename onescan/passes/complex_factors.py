@@ -38,6 +38,13 @@ def _eigh(x: Any, *, lower: bool) -> Any:
     return lax.linalg.eigh(x, lower=lower, symmetrize_input=False)
 
 
+def _svd(x: Any, *, full_matrices: bool, compute_uv: bool) -> Any:
+    if not compute_uv:
+        return [lax.linalg.svd(x, compute_uv=False)]
+    left, values, right = lax.linalg.svd(x, full_matrices=full_matrices)
+    return values, left, right
+
+
 def _of_parts(name: str, library: Callable[..., Any]) -> Primitive:
     """A primitive of the parts of complex numbers; XLA has it from a library."""
 
@@ -67,6 +74,7 @@ geqrf_p = _of_parts("geqrf", _packed)
 ormqr_p = _of_parts("ormqr", _ormqr)
 qr_p = _of_parts("qr", _qr)
 eigh_p = _of_parts("eigh", _eigh)
+svd_p = _of_parts("svd", _svd)
 
 
 def geqrf(_: Any, x: Pair) -> list[Any]:
@@ -93,6 +101,12 @@ def householder_product(_: Any, packed: Pair, scales: Pair) -> Pair:
 def eigh(params: Any, x: Pair) -> list[Any]:
     re, im, values = eigh_p.bind(*x, lower=params["lower"])
     return [Pair(re, im), values]
+
+
+def svd(params: Any, x: Pair) -> list[Any]:
+    asked_for = {name: params[name] for name in ("full_matrices", "compute_uv")}
+    values, *sides = svd_p.bind(*x, **asked_for)
+    return [values, *_pairs(sides)]
 
 
 def _pairs(parts: list[Any]) -> list[Any]:

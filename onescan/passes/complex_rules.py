@@ -333,6 +333,7 @@ RULES: dict[str, Any] = {
     "sin": _plain(_sin),
     "sqrt": _plain(_sqrt),
     "square": _plain(_square),
+    "svd": _factors(complex_factors.svd),
     "tanh": _plain(_tanh),
     "triangular_solve": _triangular_solve,
     "while": _while,

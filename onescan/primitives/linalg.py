@@ -244,7 +244,7 @@ RECORDS = [
     ),
 ]
 #: of the parts of complex matrices
-OF_PARTS = ("qr", "geqrf", "ormqr", "eigh")
+OF_PARTS = ("qr", "geqrf", "ormqr", "eigh", "svd")
 RECORDS += [
     replace(record, name=f"onescan_{record.name}", refuses=None)
     for record in RECORDS

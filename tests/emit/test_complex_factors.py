@@ -52,6 +52,15 @@ def _joined(vectors: Any, values: Any) -> Any:
     return (vectors * values[..., None, :].astype(vectors.dtype)) @ turned
 
 
+def of_singular_values(x: Any, full: bool = False) -> Any:
+    """Singular values, the matrix, and that sides are unitary: they have any phases."""
+    left, values, right = lax.linalg.svd(x, full_matrices=full)
+    n = values.shape[-1]
+    made = (left[..., :n] * values[..., None, :].astype(x.dtype)) @ right[..., :n, :]
+    adjoint = lambda y: jnp.swapaxes(y.conj(), -1, -2)
+    return values, made, adjoint(left) @ left, right @ adjoint(right)
+
+
 def packed_and_back(x: Any) -> Any:
     packed, scales = jnp.linalg.qr(x, mode="raw")
     n = x.shape[-2]
@@ -123,6 +132,51 @@ def test_values_that_are_there_twice(values: list[float]) -> None:
     np.testing.assert_allclose(turned(vectors) @ vectors, one, atol=1e-14)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    "shape", [(1, 1), (3, 3), (5, 2), (2, 7), (1, 3), (18, 6, 4), (9, 4, 17)]
+)
+def test_singular_values(shape: tuple[int, ...], dtype: str) -> None:
+    def f(x: Any) -> Any:
+        alone = lax.linalg.svd(x, compute_uv=False)
+        return alone, *(of_singular_values(x, full) for full in (False, True))
+
+    assert_same(f, numbers(*shape, dtype=dtype))
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (3, 0), (0, 2)])
+def test_matrices_of_nothing(shape: tuple[int, int]) -> None:
+    def f(x: Any) -> Any:
+        sides = of_singular_values(x, full=True)
+        whole = jnp.linalg.qr(x, mode="complete") if shape[1] else ()
+        return sides, whole, of_eigenvalues(x[:0, :0])
+
+    def step(c: Any, x: Any) -> Any:
+        return c + 1, (c, f(x))
+
+    run = lambda xs: onescan.scan(step, 1j, xs)[1]
+    xs = jnp.zeros((2, *shape), np.complex64)
+    with onescan.engine("native"):
+        ours = jax.jit(run)(xs)
+    with onescan.engine("xla"):
+        theirs = jax.jit(run)(xs)
+    for a, b in zip(*map(jax.tree.leaves, (ours, theirs)), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_singular_values_of_special_matrices() -> None:
+    """Side by side, of less than full rank and of any size."""
+    given = jnp.asarray(np.stack(list(SPECIAL.values())), np.complex64)
+    left, values, right = in_a_body(lax.linalg.svd, given, wide=np.complex128)
+    size = np.maximum(np.abs(given).max((1, 2), keepdims=True), 1e-37)
+    assert (np.diff(values.real) <= 0).all()
+    made = left * (values[:, None].real / size) @ right
+    np.testing.assert_allclose(made, np.asarray(given) / size, atol=2e-6)
+    one = np.broadcast_to(np.eye(3), given.shape)
+    for side in (left, turned(right)):
+        np.testing.assert_allclose(turned(side) @ side, one, atol=1e-6)
+
+
 def test_special_hermitian_matrices() -> None:
     """In lanes, side by side, which end after different numbers of sweeps."""
     whole = np.stack([(x + turned(x)) / 2 for x in SPECIAL.values()])
@@ -154,8 +208,8 @@ def test_what_is_not_finite_has_nan(bad: complex) -> None:
     assert np.isfinite(r[0]).all()
     assert np.isnan(q[1]).all()
     assert np.isnan(r[1][np.triu_indices(5)]).all()
-    f = lambda x: lax.linalg.eigh(x, symmetrize_input=False)
-    for found in in_a_body(f, whole, wide=np.complex128):
+    f = lambda x: (lax.linalg.eigh(x, symmetrize_input=False), lax.linalg.svd(x[:, :4]))
+    for found in jax.tree.leaves(in_a_body(f, whole, wide=np.complex128)):
         assert np.isfinite(found[0]).all()
         assert np.isnan(found[1]).all()
 
@@ -174,7 +228,14 @@ def of_hermitian(c: Any) -> Any:
     return 0.1 * (_joined(vectors, jnp.sin(values)) + 1j * values)
 
 
-@pytest.mark.parametrize("f", [of_inverses, of_hermitian], ids=lambda f: f.__name__)
+def of_both_sides(c: Any) -> Any:
+    left, values, right = jnp.linalg.svd(c + jnp.diag(jnp.arange(1, 4)))
+    return 0.1 * (left * jnp.sin(values)) @ right
+
+
+@pytest.mark.parametrize(
+    "f", [of_inverses, of_hermitian, of_both_sides], ids=lambda f: f.__name__
+)
 def test_gradients(f: Any) -> None:
     def loss(scan: Any) -> Any:
         run = lambda x: scan(lambda c, _: (f(c), None), x, None, length=3)[0]
@@ -186,9 +247,9 @@ def test_gradients(f: Any) -> None:
     np.testing.assert_allclose(ours, loss(lax.scan)(x), rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", ["qr", "eigh"])
+@pytest.mark.parametrize("name", ["qr", "eigh", "svd"])
 def test_large_ones_alone_are_left_to_a_library(name: str) -> None:
-    step = lambda c, _: (getattr(jnp.linalg, name)(c)[1] + c, None)
+    step = lambda c, _: (getattr(jnp.linalg, name)(c)[1] * c, None)
     reason = f"`{name}` at .* is of a 13 x 13 matrix, which a library does as well"
     with onescan.engine("native"), pytest.raises(onescan.EngineError, match=reason):
         jax.jit(lambda c: onescan.scan(step, c, None, length=2)[0])(numbers(13, 13))
@@ -196,7 +257,9 @@ def test_large_ones_alone_are_left_to_a_library(name: str) -> None:
 
 def test_code_does_not_grow_with_the_matrix() -> None:
     def size(n: int) -> int:
-        step = lambda c, _: (jnp.linalg.qr(jnp.linalg.eigh(c)[1])[0], None)
+        def step(c: Any, _: Any) -> Any:
+            return jnp.linalg.svd(jnp.linalg.qr(jnp.linalg.eigh(c)[1])[0])[0], None
+
         over = lambda c: onescan.scan(step, c, None, length=2)[0]
         whole = jax.ShapeDtypeStruct((1000, n, n), np.complex64)
         with onescan.engine("native"):
@@ -209,7 +272,8 @@ def test_code_does_not_grow_with_the_matrix() -> None:
 def test_the_interpreter_has_them_too() -> None:
     def step(c: Any, x: Any) -> Any:
         x = x + c
-        return 0.5 * c, (jnp.linalg.qr(x), packed_and_back(x), of_eigenvalues(x[:3]))
+        sides = of_eigenvalues(x[:3]), of_singular_values(x)
+        return 0.5 * c, (jnp.linalg.qr(x), packed_and_back(x), *sides)
 
     run = lambda xs: onescan.scan(step, jnp.complex64(1), xs)[1]
     xs = numbers(2, 4, 3)

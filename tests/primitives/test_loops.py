@@ -51,7 +51,7 @@ def primitives_of(f: Callable[..., Any], args: list[Any]) -> set[str]:
 ELSEWHERE = set(
     "copy copy_p reshard pvary sharding_constraint expand_dims log2 "
     "unvmap_all unvmap_any onescan_eigh onescan_fft onescan_geqrf "
-    "onescan_ormqr onescan_qr onescan_quotient".split()
+    "onescan_ormqr onescan_qr onescan_quotient onescan_svd".split()
 )
 
 

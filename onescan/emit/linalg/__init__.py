@@ -4,6 +4,7 @@ from onescan.emit.linalg import (
     cholesky,
     complex_eigh,
     complex_qr,
+    complex_svd,
     eigh,
     lu,
     qr,
@@ -11,5 +12,6 @@ from onescan.emit.linalg import (
     triangular,
 )
 
-FILES = (cholesky, triangular, lu, qr, eigh, svd, complex_qr, complex_eigh)
-RULES = {name: rule for file in FILES for name, rule in file.RULES.items()}
+REAL = (cholesky, triangular, lu, qr, eigh, svd)
+COMPLEX = (complex_qr, complex_eigh, complex_svd)
+RULES = {name: rule for file in REAL + COMPLEX for name, rule in file.RULES.items()}

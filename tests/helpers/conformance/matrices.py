@@ -146,6 +146,7 @@ OPS: dict[str, Op] = {
     "svd": Op(
         partial(lax.linalg.svd, full_matrices=False),
         _svd,
+        (*REAL, *COMPLEX),
         sizes=((1, 2, 5, 19), (1, 2, 5)),
     ),
     **{
