@@ -14,7 +14,7 @@ LARGEST = 64
 #: rows up to which it has few of them in reflections, which wait for each other
 #: (`benchmarks/linalg.py`: 16 rows take 0.8 times as long as LAPACK, 32 twice as long)
 FEW, ALONE = 8, 16
-#: the same of complex ones (12 rows take 0.7 times as long as LAPACK, 14 as long)
+#: the same of complex ones (`--complex`: 12 rows take 0.7 times as long, 14 as long)
 COMPLEX_ALONE = 12
 #: the same in sweeps of rotations (8 rows take 0.6 times as long as LAPACK, 16 twice)
 SWEPT_ALONE = 8

@@ -21,7 +21,7 @@ from onescan.tune.speed import Speed
 
 DIVISIONS = ("fdiv", "frem", "sdiv", "udiv", "srem", "urem")
 BRANCHES = ("br", "switch", "phi")
-SWEPT = ("eigh", "svd")
+SWEPT = ("eigh", "svd", "onescan_eigh", "onescan_svd")
 ADDRESSES = ("i64", "i1")
 
 
