@@ -12,10 +12,10 @@ from jax import lax
 from jax.extend.core import jaxpr_as_fun
 
 from onescan import compat
-from onescan.passes import complex_linalg
+from onescan.passes import complex_factors, complex_linalg
 from onescan.passes.complex_numbers import Pair, over, times
 from onescan.passes.transforms import transformed
-from onescan.primitives.linalg import FEW
+from onescan.primitives.linalg import FEW, unfit, unfit_alone
 
 #: rows up to which a complex matrix, that is twice as large as a real one, has a
 #: Cholesky factor alone (8 rows take 0.6 times as long as LAPACK, 16 one and a half)
@@ -97,6 +97,11 @@ def _square(x: Pair) -> Pair:
     """As a difference times a sum, which loses nothing where the parts are alike."""
     product = x.re * x.im
     return Pair((x.re - x.im) * (x.re + x.im), product + product)
+
+
+def _one_minus_square(x: Pair) -> Pair:
+    square = _square(x)
+    return Pair(1 - square.re, -square.im)
 
 
 def _logistic(x: Pair) -> Pair:
@@ -191,6 +196,17 @@ def _cholesky(eqn: Any, _: Any, x: Pair) -> Pair:
 
 def _triangular_solve(eqn: Any, _: Any, a: Pair, b: Pair) -> Pair:
     return complex_linalg.triangular_solve(eqn.params, a, b)
+
+
+def _factors(made: Callable[..., Any]) -> Any:
+    """What a kernel has of some sizes only."""
+
+    def rule(eqn: Any, _: Any, *operands: Pair) -> Any:
+        if unfit(eqn) or unfit_alone(eqn):
+            raise Unsupported(eqn.primitive.name)
+        return made(eqn.params, *operands)
+
+    return rule
 
 
 def _reduce_prod(eqn: Any, _: Any, x: Pair) -> Pair:
@@ -292,10 +308,13 @@ RULES: dict[str, Any] = {
     "cos": _plain(_cos),
     "div": _plain(over),
     "dot_general": _dot_general,
+    "eigh": _factors(complex_factors.eigh),
     "eq": _plain(lambda x, y: (x.re == y.re) & (x.im == y.im)),
     "exp": _plain(_exp),
     "fft": _fft,
     "gather": _gather,
+    "geqrf": _factors(complex_factors.geqrf),
+    "householder_product": _factors(complex_factors.householder_product),
     "imag": _plain(lambda x: x.im),
     "integer_pow": _integer_pow,
     "log": _plain(_log),
@@ -303,7 +322,10 @@ RULES: dict[str, Any] = {
     "lu": _plain(complex_linalg.lu),
     "mul": _plain(times),
     "ne": _plain(lambda x, y: (x.re != y.re) | (x.im != y.im)),
+    "one_minus_square": _plain(_one_minus_square),
     "optimization_barrier": lambda eqn, paired, *operands: list(operands),
+    "ormqr": _factors(complex_factors.ormqr),
+    "qr": _factors(complex_factors.qr),
     "real": _plain(lambda x: x.re),
     "reduce_prod": _reduce_prod,
     "scan": _scan,
@@ -311,6 +333,7 @@ RULES: dict[str, Any] = {
     "sin": _plain(_sin),
     "sqrt": _plain(_sqrt),
     "square": _plain(_square),
+    "svd": _factors(complex_factors.svd),
     "tanh": _plain(_tanh),
     "triangular_solve": _triangular_solve,
     "while": _while,

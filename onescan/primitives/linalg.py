@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 from onescan.loop import Equation
 from onescan.primitives.axes import Axes
-from onescan.primitives.record import Primitive, Refusal
+from onescan.primitives.record import Primitive
 
 #: rows or columns up to which a kernel has a matrix
 LARGEST = 64
 #: rows up to which a thread has few of them in reflections, which wait for each other
 #: (`benchmarks/linalg.py`: 16 rows take 0.8 times as long as LAPACK, 32 twice as long)
 FEW, ALONE = 8, 16
+#: the same of complex ones (`--complex`: 12 rows take 0.7 times as long, 14 as long)
+COMPLEX_ALONE = 12
 #: the same in sweeps of rotations (8 rows take 0.6 times as long as LAPACK, 16 twice)
 SWEPT_ALONE = 8
 #: operations that a root or a quotient counts
@@ -78,18 +81,10 @@ def _qr_work(eqn: Equation) -> tuple[int, float]:
     return count * min(rows, columns), 2.0 * rows * width + 4 * ROOT
 
 
-def _qr_refused(eqn: Equation) -> str | None:
+def _qr_unfit(eqn: Equation) -> str | None:
     if eqn.params.get("pivoting"):
         return "exchanges columns"
-    return _refused(eqn)
-
-
-def _alone_refused(most: int) -> Refusal:
-    def refused(eqn: Equation) -> str | None:
-        count, rows, columns = _sizes(eqn)
-        return _too_large(eqn) if count < FEW and max(rows, columns) > most else None
-
-    return refused
+    return None
 
 
 def _reflected_work(eqn: Equation) -> tuple[int, float]:
@@ -99,8 +94,8 @@ def _reflected_work(eqn: Equation) -> tuple[int, float]:
     return count * min(rows, width), 2.0 * rows * columns + 2 * ROOT
 
 
-def _ormqr_refused(eqn: Equation) -> str | None:
-    return _refused(eqn) if eqn.params["left"] else "multiplies from the right"
+def _ormqr_unfit(eqn: Equation) -> str | None:
+    return None if eqn.params["left"] else "multiplies from the right"
 
 
 def _eigh_work(eqn: Equation) -> tuple[int, float]:
@@ -109,9 +104,14 @@ def _eigh_work(eqn: Equation) -> tuple[int, float]:
     return count * n, 2.0 * n * n + 100 * n + 500
 
 
-def _eigh_refused(eqn: Equation) -> str | None:
-    n = eqn.invars[0].aval.shape[-1]
-    return _asked_for(eqn, n) or _refused(eqn)
+def _swept_unfit(eqn: Equation) -> str | None:
+    """What options ask for that a kernel does not do."""
+    count = min(eqn.invars[0].aval.shape[-2:])
+    if eqn.params.get("subset_by_index") not in (None, (0, count)):
+        return "asks for some of them only"
+    if eqn.params.get("algorithm") is not None:
+        return "asks for an algorithm of a library"
+    return None
 
 
 def _svd_work(eqn: Equation) -> tuple[int, float]:
@@ -122,35 +122,48 @@ def _svd_work(eqn: Equation) -> tuple[int, float]:
     return count * n, sides * (2.0 * rows * columns + 100 * n + 500)
 
 
-def _svd_refused(eqn: Equation) -> str | None:
-    n = min(eqn.invars[0].aval.shape[-2:])
-    return _asked_for(eqn, n) or _refused(eqn)
-
-
-def _asked_for(eqn: Equation, count: int) -> str | None:
-    """What options ask for that a kernel does not do."""
-    if eqn.params.get("subset_by_index") not in (None, (0, count)):
-        return "asks for some of them only"
-    if eqn.params.get("algorithm") is not None:
-        return "asks for an algorithm of a library"
-    return None
-
-
 def _exchanges(eqn: Equation) -> tuple[int, float]:
     (out,) = eqn.outvars
     return prod(out.aval.shape), float(eqn.invars[0].aval.shape[-1])
 
 
-def _refused(eqn: Equation) -> str | None:
-    matrix = eqn.invars[0].aval
-    if matrix.dtype.name not in ("float32", "float64"):
-        return f"works on {matrix.dtype}"
-    return _too_large(eqn) if max(matrix.shape[-2:]) > LARGEST else None
-
-
-def _too_large(eqn: Equation) -> str:
+def _too_large(eqn: Equation, most: int = LARGEST) -> str | None:
     _, rows, columns = _sizes(eqn)
+    if max(rows, columns) <= most:
+        return None
     return f"is of a {rows} x {columns} matrix, which a library does as well"
+
+
+#: what is said of some of them, real or complex
+UNFIT = {
+    "qr": _qr_unfit,
+    "geqrf": _qr_unfit,
+    "householder_product": _qr_unfit,
+    "ormqr": _ormqr_unfit,
+    "eigh": _swept_unfit,
+    "svd": _swept_unfit,
+}
+
+
+def unfit(eqn: Equation) -> str | None:
+    """Why no kernel has these factors, whatever the type of the matrix."""
+    special = UNFIT.get(eqn.primitive.name)
+    return (special(eqn) if special else None) or _too_large(eqn)
+
+
+def unfit_alone(eqn: Equation) -> str | None:
+    """Why no thread has them of few matrices."""
+    swept = eqn.primitive.name in ("eigh", "svd")
+    reflected = COMPLEX_ALONE if eqn.invars[0].aval.dtype.kind == "c" else ALONE
+    few = _sizes(eqn)[0] < FEW
+    return _too_large(eqn, SWEPT_ALONE if swept else reflected) if few else None
+
+
+def _refused(eqn: Equation) -> str | None:
+    dtype = eqn.invars[0].aval.dtype
+    if (reason := unfit(eqn)) or dtype.name in ("float32", "float64"):
+        return reason
+    return unfit_alone(eqn) or f"works on {dtype}"
 
 
 RECORDS = [
@@ -183,8 +196,8 @@ RECORDS = [
         kind="matrix",
         axes=_batched,
         work=_qr_work,
-        refuses=_qr_refused,
-        refuses_alone=_alone_refused(ALONE),
+        refuses=_refused,
+        refuses_alone=unfit_alone,
         words=("QR factor", "QR factors"),
     ),
     Primitive(
@@ -192,8 +205,8 @@ RECORDS = [
         kind="matrix",
         axes=_batched,
         work=_reflected_work,
-        refuses=_qr_refused,
-        refuses_alone=_alone_refused(ALONE),
+        refuses=_refused,
+        refuses_alone=unfit_alone,
         words=("QR factor", "QR factors"),
     ),
     Primitive(
@@ -201,7 +214,7 @@ RECORDS = [
         kind="matrix",
         axes=_batched,
         work=_reflected_work,
-        refuses=_ormqr_refused,
+        refuses=_refused,
         words=("product of reflections", "products of reflections"),
     ),
     Primitive(
@@ -209,8 +222,8 @@ RECORDS = [
         kind="matrix",
         axes=_batched,
         work=_eigh_work,
-        refuses=_eigh_refused,
-        refuses_alone=_alone_refused(SWEPT_ALONE),
+        refuses=_refused,
+        refuses_alone=unfit_alone,
         words=("eigenvalue problem", "eigenvalue problems"),
     ),
     Primitive(
@@ -218,8 +231,8 @@ RECORDS = [
         kind="matrix",
         axes=_batched,
         work=_svd_work,
-        refuses=_svd_refused,
-        refuses_alone=_alone_refused(SWEPT_ALONE),
+        refuses=_refused,
+        refuses_alone=unfit_alone,
         words=("singular value problem", "singular value problems"),
     ),
     Primitive(
@@ -229,4 +242,11 @@ RECORDS = [
         work=_exchanges,
         exact=True,
     ),
+]
+#: of the parts of complex matrices
+OF_PARTS = ("qr", "geqrf", "ormqr", "eigh", "svd")
+RECORDS += [
+    replace(record, name=f"onescan_{record.name}", refuses=None, refuses_alone=None)
+    for record in RECORDS
+    if record.name in OF_PARTS
 ]

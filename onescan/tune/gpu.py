@@ -21,8 +21,9 @@ from onescan.tune.speed import Speed
 
 DIVISIONS = ("fdiv", "frem", "sdiv", "udiv", "srem", "urem")
 BRANCHES = ("br", "switch", "phi")
-SWEPT = ("eigh", "svd")
 ADDRESSES = ("i64", "i1")
+#: how the names begin of factors of complex matrices, whose parts are apart
+OF_PARTS = "onescan_"
 #: threads of a block that a multiprocessor runs at the same time
 TURN = 128
 
@@ -59,11 +60,12 @@ class GpuCosts:
     #: ns of a call of cuSOLVER or cuBLAS for small matrices: 13,000 to 30,000 (H200)
     #: (`benchmarks/linalg.py`)
     xla_matrix: float = 20000.0
-    #: ns of a row of one whose rows are exchanged: 43 us for 16 rows, 60 for 32, 102
-    #: for 64
+    #: ns of a row there, where rows are exchanged (43 us for 16 rows, 102 for 64), of
+    #: reflections (116 and 256, in two calls), and of sweeps of rotations or the like
+    #: (eigenvalues of 32 rows 455 us and of 64 836, singular values 618 and 1,123)
     xla_pivot: float = 1100.0
-    #: the same for its eigenvalues and singular values, also a guess
-    xla_sweeps: float = 60000.0
+    xla_reflection: float = 1500.0
+    xla_sweeps: float = 13000.0
 
 
 HOPPER = GpuCosts("NVIDIA, fitted to an H200")
@@ -113,15 +115,17 @@ def by_xla(loop: Loop, costs: GpuCosts = HOPPER) -> float:
         "update": costs.xla_update,
         "matrix": costs.xla_matrix,
     }
+    row = {
+        "lu": costs.xla_pivot,
+        **dict.fromkeys(("qr", "geqrf", "ormqr"), costs.xla_reflection),
+        **dict.fromkeys(("eigh", "svd"), costs.xla_sweeps),
+    }
     taken = costs.xla_step
     for work in step_of(loop):
-        swept = work.eqn.primitive.name in SWEPT
-        if work.eqn.primitive.name == "lu":
-            taken += (
-                work.times * costs.xla_pivot * min(work.eqn.invars[0].aval.shape[-2:])
-            )
-        kind = record_of(work.eqn).kind
-        taken += work.times * (costs.xla_sweeps if swept else each.get(kind, 0.0))
+        name = work.eqn.primitive.name.removeprefix(OF_PARTS)
+        taken += work.times * each.get(record_of(work.eqn).kind, 0.0)
+        if name in row:
+            taken += work.times * row[name] * min(work.eqn.invars[0].aval.shape[-2:])
         taken += work.operations * costs.xla_operation
     rounds = sum(_rounds(jaxpr) for jaxpr in loop.rounds)
     return 1e-9 * (taken + rounds * costs.xla_round)

@@ -62,6 +62,7 @@ CASES: dict[str, Callable[..., Any]] = {
         jnp.sum(x.real) > 0, lambda a: a * 2, lambda a: a + 1j, x
     ),
     "gradient": lambda x, y: jax.grad(lambda a: jnp.abs(jnp.sum(a * jnp.exp(y))))(x),
+    "gradient of tanh": lambda x, y: jax.grad(lambda a: jnp.abs(jnp.tanh(a).sum()))(x),
 }
 
 

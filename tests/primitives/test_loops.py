@@ -50,7 +50,8 @@ def primitives_of(f: Callable[..., Any], args: list[Any]) -> set[str]:
 #: passes of ours have
 ELSEWHERE = set(
     "copy copy_p reshard pvary sharding_constraint expand_dims log2 "
-    "unvmap_all unvmap_any onescan_fft onescan_quotient".split()
+    "unvmap_all unvmap_any onescan_eigh onescan_fft onescan_geqrf "
+    "onescan_ormqr onescan_qr onescan_quotient onescan_svd".split()
 )
 
 

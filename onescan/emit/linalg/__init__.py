@@ -1,6 +1,17 @@
 """Small dense linear algebra inside a body."""
 
-from onescan.emit.linalg import cholesky, eigh, lu, qr, svd, triangular
+from onescan.emit.linalg import (
+    cholesky,
+    complex_eigh,
+    complex_qr,
+    complex_svd,
+    eigh,
+    lu,
+    qr,
+    svd,
+    triangular,
+)
 
-FILES = (cholesky, triangular, lu, qr, eigh, svd)
-RULES = {name: rule for file in FILES for name, rule in file.RULES.items()}
+REAL = (cholesky, triangular, lu, qr, eigh, svd)
+COMPLEX = (complex_qr, complex_eigh, complex_svd)
+RULES = {name: rule for file in REAL + COMPLEX for name, rule in file.RULES.items()}

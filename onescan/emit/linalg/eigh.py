@@ -50,12 +50,27 @@ from onescan.emit.linalg.matrix import (
 def eigh(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     x = e.once(operands[0])
     vectors, values = targets = [e.fresh(v) for v in eqn.outvars]
-    if 0 in vectors.shape:
-        return targets
-    n, lower = vectors.shape[-1], eqn.params["lower"]
+    if 0 not in vectors.shape:
+        solve(e, x, vectors, values, eqn.params["lower"])
+    return targets
+
+
+def solve(
+    e: Emitter,
+    x: Array,
+    vectors: Array,
+    values: Array,
+    lower: bool,
+    most: int = UNROLLED,
+) -> None:
+    """Put those of x where they belong; its lower or its upper triangle is read.
+
+    Loops over up to `most` columns are written out.
+    """
+    n = vectors.shape[-1]
     about = expected_sweeps(n)
     operations = 10 * n**3
-    walk = Walk(e, n, operations, UNROLLED)
+    walk = Walk(e, n, operations, most)
     walk.width = 1
     room: Any = None
     if not walk.unrolled:
@@ -102,7 +117,6 @@ def eigh(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
                 made.store(b, (*batch, i, j), chosen(b, good, v.get(i, j), nan))
 
     matrix_by_matrix(e, vectors, visit, operations)
-    return targets
 
 
 def _triangle(walk: Walk, n: int, given: Any) -> Any:

@@ -78,7 +78,7 @@ def qr(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
                 for j in range(q.shape[-1]):
                     orthogonal.store(e.b, (*batch, i, j), made.get(i, j))
         for i in walk.each(0, r.shape[-2]):
-            for j in walk.each(0, _smaller(e, i, columns)):
+            for j in walk.each(0, smaller(e, i, columns)):
                 upper.store(e.b, (*batch, i, j), zero)
             for j in walk.each(i, columns):
                 upper.store(e.b, (*batch, i, j), a.get(i, j))
@@ -132,7 +132,7 @@ def ormqr(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
             for j in walk.each(0, columns):
                 made.put(i, j, ty.splat(e.b, x.at((*batch, i, j)), width_at(batch)))
         for t in walk.each(0, steps):
-            k = t if eqn.params["transpose"] else _from_last(e, t, steps)
+            k = t if eqn.params["transpose"] else from_last(e, t, steps)
             for j in walk.each(0, columns):
                 _apply(walk, a, made, tau, k, j, rows)
 
@@ -140,7 +140,7 @@ def ormqr(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     return [target]
 
 
-def _from_last(e: Emitter, t: Index, steps: int) -> Index:
+def from_last(e: Emitter, t: Index, steps: int) -> Index:
     last = steps - 1
     return last - t if isinstance(t, int) else e.b.sub(as_value(e.b, last), t)
 
@@ -168,12 +168,12 @@ def orthogonal_product(
         for j in walk.each(0, columns):
             made.put(i, j, same(e, i, j, like(some, 1), like(some, 0)))
     for t in walk.each(0, steps):
-        k = _from_last(e, t, steps)
+        k = from_last(e, t, steps)
         for j in walk.each(k, columns):
             _apply(walk, a, made, tau, k, j, rows)
 
 
-def _smaller(e: Emitter, i: Index, n: int) -> Index:
+def smaller(e: Emitter, i: Index, n: int) -> Index:
     if isinstance(i, int):
         return min(i, n)
     most = as_value(e.b, n)

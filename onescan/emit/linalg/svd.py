@@ -41,18 +41,32 @@ def svd(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     x = e.once(operands[0])
     targets = [e.fresh(v) for v in eqn.outvars]
     if 0 in x.shape:
-        return _of_nothing(e, targets)
-    problem = _Problem(e, x, targets, eqn.params["full_matrices"])
-    values, cost = targets[0], int(problem.operations)
-    batch, lanes = values.shape[:-1], values.lanes[:-1]
-    e.nest_in_order(batch, lanes, problem.visit, values, None, cost)
+        of_nothing(e, targets[1:])
+    else:
+        solve(e, x, targets, eqn.params["full_matrices"])
     return targets
 
 
-def _of_nothing(e: Emitter, targets: list[Array]) -> list[Array]:
+def solve(
+    e: Emitter,
+    x: Array,
+    targets: list[Array],
+    full: bool,
+    most: int = jacobi.UNROLLED,
+) -> None:
+    """Put those of x where they belong; loops over up to `most` rows are written
+    out."""
+    problem = _Problem(e, x, targets, full, most)
+    values, cost = targets[0], int(problem.operations)
+    batch, lanes = values.shape[:-1], values.lanes[:-1]
+    e.nest_in_order(batch, lanes, problem.visit, values, None, cost)
+
+
+def of_nothing(e: Emitter, targets: list[Array], diagonal: int = 1) -> None:
     """Any orthogonal matrices: those of no turns."""
-    for target in targets[1:]:
-        one, zero = (ty.constant(ty.register_type(target.dtype), v) for v in (1, 0))
+    for target in targets:
+        kind = ty.register_type(target.dtype)
+        one, zero = (ty.constant(kind, v) for v in (diagonal, 0))
         memory: Any = target.memory
         e.nest(
             target.shape,
@@ -62,13 +76,14 @@ def _of_nothing(e: Emitter, targets: list[Array]) -> list[Array]:
             ),
             None,
         )
-    return targets
 
 
 class _Problem:
     """Matrices with no more columns than rows, and where their factors go."""
 
-    def __init__(self, e: Emitter, x: Array, targets: list[Array], full: bool) -> None:
+    def __init__(
+        self, e: Emitter, x: Array, targets: list[Array], full: bool, most: int
+    ) -> None:
         self.e, self.x = e, x
         self.wide = x.shape[-2] < x.shape[-1]
         columns, rows = self.columns, self.rows = sorted(x.shape[-2:])
@@ -76,7 +91,7 @@ class _Problem:
         self.values: Any = targets[0].memory
         self.sides: list[Any] = [t.memory for t in targets[1:]]
         self.operations = 7 * columns**2 * (5 * rows + 2 * columns)
-        walk = self.walk = Walk(e, rows, self.operations / 7, jacobi.UNROLLED)
+        walk = self.walk = Walk(e, rows, self.operations / 7, most)
         walk.width = 1
         self.room: Any = None
         self.scales: Any = None

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from onescan.primitives.linalg import OF_PARTS
+
 
 def _cholesky(params: Any, x: Any) -> Any:
     factor, ok = np.zeros_like(x), np.ones(x.shape[:-2], bool)
@@ -83,8 +85,9 @@ def _ormqr(params: Any, packed: Any, scales: Any, x: Any) -> Any:
     for k in steps if params["transpose"] else reversed(steps):
         vector = np.tril(packed, -1)[..., k, None]
         vector[..., k, :] = 1
-        share = np.swapaxes(vector, -1, -2) @ x
-        x = x - scales[..., k, None, None] * vector * share
+        share = np.swapaxes(vector.conj(), -1, -2) @ x
+        scale = scales[..., k, None, None]
+        x = x - (scale.conj() if params["transpose"] else scale) * vector * share
     return x
 
 
@@ -100,6 +103,21 @@ def _svd(params: Any, x: Any) -> Any:
     return [values, left, right]
 
 
+def _of_parts(function: Any) -> Any:
+    """The same of complex matrices, which come and go as their parts."""
+
+    def parted(params: Any, *parts: Any) -> list[Any]:
+        whole = [re + 1j * im for re, im in zip(parts[::2], parts[1::2], strict=True)]
+        found = function(params, *whole)
+        return [
+            part
+            for y in (found if isinstance(found, list) else [found])
+            for part in ((y.real, y.imag) if np.iscomplexobj(y) else (y,))
+        ]
+
+    return parted
+
+
 MATRICES = {
     "cholesky": _cholesky,
     "triangular_solve": _triangular_solve,
@@ -111,3 +129,4 @@ MATRICES = {
     "svd": _svd,
     "lu_pivots_to_permutation": _order,
 }
+MATRICES |= {f"onescan_{name}": _of_parts(MATRICES[name]) for name in OF_PARTS}

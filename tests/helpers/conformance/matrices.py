@@ -134,12 +134,19 @@ OPS: dict[str, Op] = {
         ),
         lambda a, x: _solved(np.tril(_triangle(a)), x),
     ),
-    "qr": Op(jnp.linalg.qr, _qr, sizes=(LANES[:-1], ALONE)),
-    "geqrf, ormqr": Op(_reflected, _qr, sizes=(LANES[:-1], ALONE)),
-    "eigh": Op(lax.linalg.eigh, _eigh, definite=True, sizes=((1, 2, 5, 19), (1, 2, 5))),
+    "qr": Op(jnp.linalg.qr, _qr, (*REAL, *COMPLEX), sizes=(LANES[:-1], ALONE)),
+    "geqrf, ormqr": Op(_reflected, _qr, (*REAL, *COMPLEX), sizes=(LANES[:-1], ALONE)),
+    "eigh": Op(
+        lax.linalg.eigh,
+        _eigh,
+        (*REAL, *COMPLEX),
+        definite=True,
+        sizes=((1, 2, 5, 19), (1, 2, 5)),
+    ),
     "svd": Op(
         partial(lax.linalg.svd, full_matrices=False),
         _svd,
+        (*REAL, *COMPLEX),
         sizes=((1, 2, 5, 19), (1, 2, 5)),
     ),
     **{
