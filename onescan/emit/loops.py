@@ -196,14 +196,17 @@ class Loops:
         vector: int | None = -1,
         cost: int = 1,
         moves: int = 1,
+        several: int | None = None,
     ) -> None:
         """Visit every element of a local shape, a vector at a time.
 
         The vector lies along the vector lane if there is one, else along
         dimension `vector` (None: no vectors there, -1: that of the plan).  `cost` is
-        what an element takes to be computed, `moves` to be read and written.
+        what an element takes to be computed, `moves` to be read and written.  It is
+        done for `several` vectors at once, by default as many as its cost asks for.
         """
-        several = SEVERAL if cost >= DEAR else 1
+        if several is None:
+            several = SEVERAL if cost >= DEAR else 1
         for counts, places in self._segments(shape, lanes, vector, several):
 
             def visit(index: tuple[Index, ...], places: Places = places) -> None:
