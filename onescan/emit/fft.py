@@ -199,19 +199,20 @@ def _turn_squares(
     width: int,
 ) -> None:
     *front, rows, columns = shape
+    none, line = (0,) * len(front), Vec(0, width)
 
     def visit(square: Place) -> None:
         *first, i, j = square
         row, column = (scale(e.b, k, width) for k in (i, j))
+        read = source.beginning(e, (*first, row, Vec(column, width)))
         lines = [
-            [ty.splat(e.b, part, width) for part in source.at(place)]
+            [ty.splat(e.b, part, width) for part in read((*none, k, line))]
             for k in range(width)
-            for place in [(*first, add(e.b, row, k), Vec(column, width))]  # type: ignore[arg-type]
         ]
         parts = (transposed_square(e.b, [line[k] for line in lines]) for k in (0, 1))
+        ends = [memory.moved(e.b, (*first, column, row)) for memory in target]
         for k, pair in enumerate(zip(*parts, strict=True)):
-            place = (*first, add(e.b, column, k), Vec(row, width))  # type: ignore[arg-type]
-            put(e, target, place, pair)
+            put(e, ends, (*none, k, line), pair)
 
     squares = (*front, rows // width, columns // width)
     e.nest(squares, lanes, visit, None, COST * width)

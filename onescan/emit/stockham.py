@@ -17,7 +17,7 @@ import numpy as np
 
 from onescan.emit import elementwise as el
 from onescan.emit import types as ty
-from onescan.emit.arrays import Array, Index, Memory, add, as_value, scale
+from onescan.emit.arrays import Array, Index, Memory, Vec, add, as_value, scale
 from onescan.emit.constants import integer
 from onescan.emit.emitter import Emitter
 from onescan.emit.routines import is_plain
@@ -42,6 +42,23 @@ class Source:
 
     at: At
     memories: Memories | None = None
+
+    def beginning(self, e: Emitter, place: Place) -> At:
+        """The numbers by their distance from a place."""
+        if self.memories is not None:
+            return standing(e, [m.moved(e.b, place) for m in self.memories]).at
+        sums = lambda distance: zip(place, distance, strict=True)
+        return lambda distance: self.at(tuple(_sum(e.b, *x) for x in sums(distance)))
+
+
+def _sum(b: ty.Builder, place: Index, distance: Index) -> Index:
+    return add(b, place, distance.base if isinstance(distance, Vec) else distance)
+
+
+def distance(place: Place, axis: int, steps: int) -> Place:
+    """From a place to one that is some steps away along an axis."""
+    none = (Vec(0, i.width) if isinstance(i, Vec) else 0 for i in place)
+    return tuple(steps if k == axis else i for k, i in enumerate(none))
 
 
 def source_of(e: Emitter, re: Array, im: Array) -> Source:
@@ -73,10 +90,10 @@ def scratch(
     return e.rooms[key]
 
 
-def turns(e: Emitter, angles: np.ndarray, dtype: Any) -> At:
+def turns(e: Emitter, angles: np.ndarray, dtype: Any) -> Source:
     """exp(-2 pi i x), for a table of x."""
     tables = np.cos(2 * np.pi * angles), -np.sin(2 * np.pi * angles)
-    return standing(e, [e.constant_data(t.astype(dtype)) for t in tables]).at
+    return standing(e, [e.constant_data(t.astype(dtype)) for t in tables])
 
 
 class Stages:
@@ -114,42 +131,42 @@ class Stages:
             source = standing(self.e, made)
 
     def stage(self, number: int, source: Source, target: Memories) -> None:
-        e, radix = self.e, self.radices[number]
+        e, axis, radix = self.e, self.axis, self.radices[number]
         share, apart = self.n // radix, prod(self.radices[:number])
         is_last = number == len(self.radices) - 1
         between = None if is_last else self._angles_between()
         final = self._angles_of_matrix() if is_last and self.turned else None
 
         def visit(place: Place) -> None:
-            front, t, back = self._cut(place)
-            places = [(*front, add(e.b, t, k * share), *back) for k in range(radix)]
-            parts = ty.match(e.b, *(part for p in places for part in source.at(p)))
+            *front, t = place[: axis + 1]
+            read = source.beginning(e, place)
+            pairs = (read(distance(place, axis, k * share)) for k in range(radix))
+            parts = ty.match(e.b, *(part for pair in pairs for part in pair))
             numbers = list(zip(parts[::2], parts[1::2], strict=True))
             inside = _below(e.b, t, apart)  # and the rest, a multiple of `apart`
             whole = _minus(e.b, t, inside)
             first = add(e.b, inside, scale(e.b, whole, radix))
+            to = *front, first, *place[axis + 1 :]
+            ends = [memory.moved(e.b, to) for memory in target]
+            turn = final and final.beginning(e, to[-2:])
             for j, pair in enumerate(combined(e.b, numbers)):
+                step = distance(place, axis, j * apart)
                 if between is not None and j:
-                    pair = times(e.b, pair, between((scale(e.b, whole, j),)))
-                to = (*front, add(e.b, first, j * apart), *back)
-                if final is not None:
-                    pair = times(e.b, pair, final(to[-2:]))
-                put(e, target, to, pair)
+                    pair = times(e.b, pair, between.at((scale(e.b, whole, j),)))
+                if turn is not None:
+                    pair = times(e.b, pair, turn(step[-2:]))
+                put(e, ends, step, pair)
 
-        a = self.axis
-        shape = (*self.shape[:a], share, *self.shape[a + 1 :])
+        shape = (*self.shape[:axis], share, *self.shape[axis + 1 :])
         e.nest(shape, self.lanes, visit, self.vector, COST, several=SEVERAL)
 
-    def _angles_between(self) -> At:
+    def _angles_between(self) -> Source:
         return turns(self.e, np.arange(self.n) / self.n, self.dtype)
 
-    def _angles_of_matrix(self) -> At:
+    def _angles_of_matrix(self) -> Source:
         rows, columns = self.shape[-2:]
         products = np.outer(np.arange(rows), np.arange(columns))
         return turns(self.e, products / products.size, self.dtype)
-
-    def _cut(self, place: Place) -> tuple[Place, Any, Place]:
-        return place[: self.axis], place[self.axis], place[self.axis + 1 :]
 
 
 def radices(n: int) -> list[int]:
