@@ -207,13 +207,13 @@ class Loops:
         """
         if several is None:
             several = SEVERAL if cost >= DEAR else 1
-        for counts, places in self._segments(shape, lanes, vector, several):
+        for counts, places, size in self._segments(shape, lanes, vector, several):
 
             def visit(index: tuple[Index, ...], places: Places = places) -> None:
                 for place in places:
                     body(place(index))
 
-            self.for_each(counts, visit, max(cost, moves) * len(places))
+            self.for_each(counts, visit, max(cost, moves) * size)
 
     def nest_in_order(
         self,
@@ -238,7 +238,7 @@ class Loops:
     ) -> None:
         """As `nest`, with up to `most` neighbours at once, to hide latencies."""
         segments = self._segments(shape, lanes, vector)
-        for counts, place in ((c, p) for c, places in segments for p in places):
+        for counts, place in ((c, p) for c, places, _ in segments for p in places):
             *outer, last = counts or (1,)
             size = min(most, last)
 
@@ -269,8 +269,10 @@ class Loops:
         lanes: tuple[Lane | None, ...],
         vector: int | None,
         several: int = 1,
-    ) -> Iterator[tuple[list[int], Places]]:
-        """Loop counts, and from loop indices to indices, for each vector width.
+    ) -> Iterator[tuple[list[int], Places, int]]:
+        """Loop counts, from loop indices to indices, and the vectors of one round.
+
+        There is one of these for each vector width.
 
         Few numbers side by side, across which vectors lie, are done one after the
         other in one round: memory where they stand so is read and written as a whole.
@@ -281,10 +283,10 @@ class Loops:
         if held is not None:
             vec = Vec(0, shape[held])
             rest = [*shape[:held], *shape[held + 1 :]]
-            yield rest, [lambda index: (*index[:held], vec, *index[held:])]
+            yield rest, [lambda index: (*index[:held], vec, *index[held:])], 1
             return
         if not shape or self.plan.inner_width < 2 or vector is None:
-            yield list(shape), [lambda index: tuple(index)]
+            yield list(shape), [lambda index: tuple(index)], 1
             return
         along, start = self.plan.minor(shape) if vector == -1 else vector, 0
         after = shape[along + 1 :]
@@ -307,7 +309,8 @@ class Loops:
                 return (*outer[:along], part, *outer[along:], *number)
 
             counts = [*shape[:along], *after, count]
-            yield counts, [partial(place, number) for number in numbers]
+            size = len(numbers) * max(1, width // self.plan.inner_width)
+            yield counts, [partial(place, number) for number in numbers], size
             start += count * width
 
     def widths(self, n: int, several: int = 1) -> list[int]:
