@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain
+from math import prod
 from typing import Any
 
 from onescan.emit import types as ty
@@ -33,7 +34,7 @@ from onescan.emit.transposition import transposed_square
 
 #: points from which vectors may lie along the axis itself
 FEWEST = 16
-#: points up to which a transform has few loops or none, and no routine
+#: points up to which a transform has few loops or none, and is no routine
 SHORT = 16
 
 #: writes a transform: the stage that is next, what it reads, and memory
@@ -179,7 +180,7 @@ def _turn(
     width: int,
 ) -> None:
     """Let the last two axes change places, square by square."""
-    if source.memories is None:
+    if source.memories is None or prod(shape[-2:]) <= SHORT:
         _turn_squares(e, source, target, shape, lanes, width)
         return
 
