@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import product
-from math import prod
+from math import inf, prod
 from typing import Any
 
 from llvmlite import ir
@@ -48,6 +48,8 @@ class Loops:
         UNROLLED_OPERATIONS,
         UNROLLED_IN_ALL,
     )
+    #: rounds of a nest that is unrolled as a whole, not in its inner dimensions alone
+    unroll_whole: float = inf
     #: operations of the steps of an inner loop that are written one after the other
     unrolled_inside = UNROLLED_OPERATIONS
     #: whether LLVM is told how often to unroll a loop
@@ -166,7 +168,7 @@ class Loops:
         few = min(self.unroll, max(1, self.unrolled_operations // cost))
         if self.unrolled > self.unrolled_in_all:
             few = min(few, 2)
-        if prod(counts) <= few:
+        if prod(counts) <= min(few, self.unroll_whole):
             self.unrolled += prod(counts) * cost
             for index in product(*map(range, counts)):
                 body(index)

@@ -17,7 +17,7 @@ from onescan.emit import types as ty
 from onescan.emit.arrays import Memory, divisor
 from onescan.emit.emitter import Emitter
 
-#: rounds of a loop that are unrolled after a call: what that wrote stands in memory, so
+#: rounds of a nest that is unrolled after a call: what that wrote stands in memory, so
 #: unrolled code cannot keep it in registers
 UNROLL = 4
 
@@ -38,7 +38,7 @@ def routine(
         return
     if not is_written(e, key, memories):
         e.routines[_full(key, memories)] = _written(e, memories, write)
-    e.unroll = min(e.unroll, UNROLL)
+    e.unroll_whole = UNROLL
     function, runs = e.routines[_full(key, memories)]
     e.b.call(function, [memory.address(e.b, 0) for memory in memories])
     for what, times in runs.items():
