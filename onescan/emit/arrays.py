@@ -161,6 +161,13 @@ class Memory:
         offset = add(b, self.offset, scale(b, position, first))
         return replace(self, strides=tuple(rest), offset=offset)
 
+    def moved(self, b: ty.Builder, index: tuple[Index, ...]) -> Memory:
+        """What lies from an index on, so that distances from there are constants."""
+        first = tuple(i.base if isinstance(i, Vec) else i for i in index)
+        start, _, _ = self._place(b, first)
+        align = self._alignment(start)
+        return replace(self, pointer=self._address(b, start), offset=0, align=align)
+
     def _place(
         self, b: ty.Builder, index: tuple[Index, ...], part: int = 0
     ) -> tuple[Index, int, Index]:

@@ -43,6 +43,7 @@ class Emitter(Loops):
         self.ahead: list[Span] = []  # memory that the next step will touch
         self.rooms: dict[Any, list[Memory]] = {}  # scratch that rules use in turns
         self.weights: dict[Any, Any] = {}  # matrices made ready before the first step
+        self.routines: dict[Any, Any] = {}  # functions that the kernel calls
 
     #: what writes instructions
     builder: type[Any] = Builder
@@ -56,6 +57,8 @@ class Emitter(Loops):
     renews_in_place = True
     #: whether the rounds of while loops that have few are written one after the other
     unrolls_whiles = False
+    #: whether long code that is needed in several places is called there
+    has_routines = False
     #: how primitives are emitted in this kind of kernel
     rules: Mapping[str, Any] = MappingProxyType({})
 
@@ -71,6 +74,15 @@ class Emitter(Loops):
     def begin_at(self, block: ir.Block) -> None:
         """Go on at a block that may be reached from several places."""
         self.b.position_at_end(block)
+
+    @contextmanager
+    def writing(self, function: ir.Function) -> Iterator[None]:
+        """Code of another function, which has no memory of its own."""
+        outside = self.function, self.b
+        self.function = function
+        self.b = self.builder(function.append_basic_block("entry"))
+        yield
+        self.function, self.b = outside
 
     @contextmanager
     def by_itself(self) -> Iterator[None]:

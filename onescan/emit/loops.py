@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import product
-from math import prod
+from math import inf, prod
 from typing import Any
 
 from llvmlite import ir
@@ -48,6 +48,8 @@ class Loops:
         UNROLLED_OPERATIONS,
         UNROLLED_IN_ALL,
     )
+    #: rounds of a nest that is unrolled as a whole, not in its inner dimensions alone
+    unroll_whole: float = inf
     #: operations of the steps of an inner loop that are written one after the other
     unrolled_inside = UNROLLED_OPERATIONS
     #: whether LLVM is told how often to unroll a loop
@@ -166,7 +168,7 @@ class Loops:
         few = min(self.unroll, max(1, self.unrolled_operations // cost))
         if self.unrolled > self.unrolled_in_all:
             few = min(few, 2)
-        if prod(counts) <= few:
+        if prod(counts) <= min(few, self.unroll_whole):
             self.unrolled += prod(counts) * cost
             for index in product(*map(range, counts)):
                 body(index)
@@ -196,21 +198,24 @@ class Loops:
         vector: int | None = -1,
         cost: int = 1,
         moves: int = 1,
+        several: int | None = None,
     ) -> None:
         """Visit every element of a local shape, a vector at a time.
 
         The vector lies along the vector lane if there is one, else along
         dimension `vector` (None: no vectors there, -1: that of the plan).  `cost` is
-        what an element takes to be computed, `moves` to be read and written.
+        what an element takes to be computed, `moves` to be read and written.  It is
+        done for `several` vectors at once, by default as many as its cost asks for.
         """
-        several = SEVERAL if cost >= DEAR else 1
-        for counts, places in self._segments(shape, lanes, vector, several):
+        if several is None:
+            several = SEVERAL if cost >= DEAR else 1
+        for counts, places, size in self._segments(shape, lanes, vector, several):
 
             def visit(index: tuple[Index, ...], places: Places = places) -> None:
                 for place in places:
                     body(place(index))
 
-            self.for_each(counts, visit, max(cost, moves) * len(places))
+            self.for_each(counts, visit, max(cost, moves) * size)
 
     def nest_in_order(
         self,
@@ -235,7 +240,7 @@ class Loops:
     ) -> None:
         """As `nest`, with up to `most` neighbours at once, to hide latencies."""
         segments = self._segments(shape, lanes, vector)
-        for counts, place in ((c, p) for c, places in segments for p in places):
+        for counts, place in ((c, p) for c, places, _ in segments for p in places):
             *outer, last = counts or (1,)
             size = min(most, last)
 
@@ -266,8 +271,10 @@ class Loops:
         lanes: tuple[Lane | None, ...],
         vector: int | None,
         several: int = 1,
-    ) -> Iterator[tuple[list[int], Places]]:
-        """Loop counts, and from loop indices to indices, for each vector width.
+    ) -> Iterator[tuple[list[int], Places, int]]:
+        """Loop counts, from loop indices to indices, and the vectors of one round.
+
+        There is one of these for each vector width.
 
         Few numbers side by side, across which vectors lie, are done one after the
         other in one round: memory where they stand so is read and written as a whole.
@@ -278,10 +285,10 @@ class Loops:
         if held is not None:
             vec = Vec(0, shape[held])
             rest = [*shape[:held], *shape[held + 1 :]]
-            yield rest, [lambda index: (*index[:held], vec, *index[held:])]
+            yield rest, [lambda index: (*index[:held], vec, *index[held:])], 1
             return
         if not shape or self.plan.inner_width < 2 or vector is None:
-            yield list(shape), [lambda index: tuple(index)]
+            yield list(shape), [lambda index: tuple(index)], 1
             return
         along, start = self.plan.minor(shape) if vector == -1 else vector, 0
         after = shape[along + 1 :]
@@ -304,7 +311,8 @@ class Loops:
                 return (*outer[:along], part, *outer[along:], *number)
 
             counts = [*shape[:along], *after, count]
-            yield counts, [partial(place, number) for number in numbers]
+            size = len(numbers) * max(1, width // self.plan.inner_width)
+            yield counts, [partial(place, number) for number in numbers], size
             start += count * width
 
     def widths(self, n: int, several: int = 1) -> list[int]:

@@ -11,8 +11,12 @@ import numpy as np
 import pytest
 from engines import kernels_alone, run
 from gpu_lowering import launches_of
+from kernels import kernel_of, loop_in, plan_of
 
 import onescan
+from onescan.emit import budget
+from onescan.passes.pairs import pairs
+from onescan.targets.cpu.kernel import Kernel
 
 
 @pytest.fixture(autouse=True)
@@ -121,3 +125,37 @@ def test_a_gpu_has_them_too(waves: int) -> None:
     u = jax.ShapeDtypeStruct((waves, 64), np.complex64)
     with onescan.engine("native"):
         assert len(launches_of(jax.vmap(split_step), u)) == 1
+
+
+def kernel(step: Callable[[Any], Any]) -> Kernel:
+    """The kernel of a loop over 256 complex numbers."""
+    body = lambda u, _: (step(u), None)
+    loop = loop_in(lambda u: onescan.scan(body, u, None, length=4), numbers(256))
+    split = pairs(loop)
+    assert split is not None
+    return kernel_of(plan_of(split.loop))
+
+
+def size(step: Callable[[Any], Any]) -> int:
+    return budget.instructions(kernel(step).module)
+
+
+def there_and_back(u: Any) -> Any:
+    return jnp.fft.ifft(2 * jnp.fft.fft(u))
+
+
+def test_transforms_of_one_shape_share_their_code() -> None:
+    assert size(there_and_back) < 1.3 * size(jnp.fft.fft)
+
+
+def test_a_real_transform_leaves_its_code_to_a_complex_one() -> None:
+    assert size(lambda u: jnp.fft.fft(jnp.fft.fft(u.real))) < 1.4 * size(jnp.fft.fft)
+
+
+def test_every_call_of_a_routine_is_counted() -> None:
+    def shuffles(step: Callable[[Any], Any]) -> float:
+        runs = kernel(step).profile.runs.items()
+        return sum(times for (what, _), times in runs if what == "shufflevector")
+
+    twice = shuffles(lambda u: there_and_back(there_and_back(u)))
+    assert twice > 1.8 * shuffles(there_and_back)

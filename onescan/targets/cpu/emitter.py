@@ -36,6 +36,7 @@ ON_STACK = 1 << 18
 
 class CpuEmitter(Emitter):
     fetches_ahead = True
+    has_routines = True
     rules = {**RULES, "dot_general": dot_general}  # noqa: RUF012, nobody changes it
 
     def __init__(self, plan: Plan, function: ir.Function) -> None:

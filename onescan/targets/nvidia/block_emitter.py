@@ -81,9 +81,10 @@ class BlockEmitter(Barriers):
         vector: int | None = -1,
         cost: int = 1,
         moves: int = 1,
+        several: int | None = None,
     ) -> None:
         if self.apart:
-            super().nest(shape, lanes, body, vector, cost, moves)
+            super().nest(shape, lanes, body, vector, cost, moves, several)
             return
         total = prod(shape)
         if not total:
