@@ -105,7 +105,8 @@ class Tile(Buffers):
         e.bases = dict(starts)
         e.ahead = self._ahead(t)
         known = self._run(self.common, cells, loaded, t)
-        known = {var: e.once(array) for var, array in known.items()}
+        if self.laned.members or not e.renews_in_place:  # else written where they are
+            known = {var: e.once(array) for var, array in known.items()}
         for here in self._blocks(starts):
             block = self._here(rows, here)
             values = self._run(self.laned, block, {**cells, **known}, t)

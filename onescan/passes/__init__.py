@@ -11,6 +11,7 @@ from functools import partial
 from onescan.passes.accumulate import accumulate
 from onescan.passes.ahead import ahead
 from onescan.passes.borders import borders
+from onescan.passes.collapse import collapse
 from onescan.passes.constants import constants
 from onescan.passes.derive import derive
 from onescan.passes.hoist import hoist
@@ -41,7 +42,7 @@ def _out(draws: Draws) -> tuple[Pass, ...]:
 #: for a loop that becomes a kernel of a CPU
 PASSES = (
     *(constants, simplify, updates, accumulate, in_place, ahead, hoist, sink),
-    *(derive, simplify, spread, orient),
+    *(derive, simplify, spread, orient, collapse),
 )
 #: for one that becomes a kernel of a device with more threads than it may have lanes
 WIDE_PASSES = (constants, simplify, updates, accumulate, in_place, *_out("all"))

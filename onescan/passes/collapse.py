@@ -1,0 +1,232 @@
+"""collapse: dimensions that nothing tells apart become one.
+
+In goes a loop in whose body ``x.sum()`` of a (4096, 8) array follows on operations that
+treat all its elements alike; out comes one in which it has 32,768 elements in a row.
+The vectors of a kernel would otherwise be half empty, or lie across the eight numbers
+and be shuffled into place.  Arrays get their shapes back outside, where that costs
+nothing: in memory they are the same.
+
+Done where some reduction takes two dimensions at once, so that they are no lanes, the
+last one is shorter than a vector, and everything that they meet is elementwise, a
+reduction of both or neither, or a broadcast into both or neither.
+
+Right, because each element is computed as before; reductions take theirs in another
+order, as every kernel's do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+from math import prod
+from typing import Any
+
+from jax.core import ShapedArray
+from jax.extend.core import JaxprEqn, Literal, Var
+
+from onescan.loop import Loop
+from onescan.passes.split import Parts, Split, Values, parts_of, rebuilt
+from onescan.primitives import record_of
+from onescan.primitives.axes import Axes, Node
+
+#: numbers of a last dimension that fill the widest vectors
+FULL = 16
+REDUCTIONS = tuple(f"reduce_{name}" for name in "sum prod max min and or xor".split())
+
+
+def collapse(loop: Loop) -> Split | None:
+    """Make one dimension of those that nothing tells apart."""
+    parts = parts_of(loop)
+    flat = _Flat(_Seams(parts))
+    atoms = {*parts.inputs, *(v for eqn in parts.eqns for v in eqn.outvars)}
+    if not any(_is_narrow(v) and flat.shape(v) != v.aval.shape for v in atoms):
+        return None
+    smaller = Parts(
+        consts=flat.all(parts.consts),
+        carry=flat.all(parts.carry),
+        xs=flat.all(parts.xs),
+        eqns=tuple(map(flat.equation, parts.eqns)),
+        new_carry=flat.all(parts.new_carry),
+        ys=flat.all(parts.ys),
+    )
+
+    def before(args: Values) -> Values:
+        consts, carry, xs = parts.split(args)
+        alone = zip([*consts, *carry], smaller.inputs, strict=False)
+        stacked = zip(xs, smaller.xs, strict=True)
+        return [*(_of_one(*x) for x in alone), *(_of_all(*x) for x in stacked)]
+
+    def after(_: Values, results: Values) -> Values:
+        carry, ys = results[: loop.num_carry], results[loop.num_carry :]
+        alone = zip(carry, parts.new_carry, strict=True)
+        stacked = zip(ys, parts.ys, strict=True)
+        return [*(_of_one(*x) for x in alone), *(_of_all(*x) for x in stacked)]
+
+    return Split(
+        name="collapse",
+        loop=rebuilt(loop, smaller),
+        before=before,
+        after=after,
+        notes=("took dimensions that nothing tells apart as one",),
+    )
+
+
+def _of_one(x: Any, like: Any) -> Any:
+    return x.reshape(like.aval.shape)
+
+
+def _of_all(xs: Any, like: Any) -> Any:
+    """The same for an array of all steps."""
+    return xs.reshape(len(xs), *like.aval.shape)
+
+
+def _is_narrow(var: Any) -> bool:
+    return var.aval.shape[-1:] < (FULL,)
+
+
+# what is told apart: seam i of a value is between its dimensions i and i + 1
+
+
+class _Seams(Axes):
+    """Seams that are gone in one value if in another, and those that must stay."""
+
+    def __init__(self, parts: Parts) -> None:
+        super().__init__(_no_rule)
+        taken: list[Node] = []
+        for eqn in parts.eqns:
+            if _is_elementwise(eqn):
+                self._meet(*eqn.outvars, *eqn.invars)
+            elif eqn.primitive.name in REDUCTIONS:
+                taken += self._reduced(eqn)
+            elif eqn.primitive.name == "broadcast_in_dim":
+                self._broadcast(eqn)
+            else:
+                self._stay(*eqn.invars, *eqn.outvars)
+        for before, after in zip(parts.carry, parts.new_carry, strict=True):
+            self._meet(before, after)
+        #: those that some reduction takes with both sides
+        self.taken = set(map(self.find, taken)) - set(map(self.find, self.struck))
+
+    def _meet(self, value: Any, *others: Any) -> None:
+        """A value and those it is made of, element by element or of one for many."""
+        for other in others:
+            many = [
+                m != n for m, n in zip(value.aval.shape, other.aval.shape, strict=False)
+            ]
+            for i in _seams(other):
+                if many[i] == many[i + 1]:
+                    self.join(value, i, other, i)
+                else:
+                    self._stay(value, other)
+
+    def _stay(self, *values: Any) -> None:
+        for value in values:
+            for i in _seams(value):
+                self.strike(value, i)
+
+    def _reduced(self, eqn: JaxprEqn) -> list[Node]:
+        """Those with both sides reduced."""
+        (x,), (out,), axes = eqn.invars, eqn.outvars, set(eqn.params["axes"])
+        taken = []
+        for i in _seams(x):
+            sides = {i in axes, i + 1 in axes}
+            if sides == {True}:
+                taken.append((x, i))
+            elif sides == {False}:
+                self.join(x, i, out, i - sum(axis < i for axis in axes))
+            else:
+                self.strike(x, i)
+        kept = [i for i in range(len(x.aval.shape)) if i not in axes]
+        for k, (i, j) in enumerate(pairwise(kept)):
+            if j != i + 1:
+                self.strike(out, k)
+        return taken
+
+    def _broadcast(self, eqn: JaxprEqn) -> None:
+        """Both sides are made, or both are given, as they are or as one number."""
+        (x,), (out,), given = (
+            eqn.invars,
+            eqn.outvars,
+            eqn.params["broadcast_dimensions"],
+        )
+        sizes = dict(zip(given, x.aval.shape, strict=True))
+        spread = [sizes.get(i) != n for i, n in enumerate(out.aval.shape)]
+        for i in _seams(out):
+            sides = {i in sizes, i + 1 in sizes}
+            if sides == {True} and spread[i] == spread[i + 1]:
+                self.join(x, given.index(i), out, i)
+            elif sides != {False}:
+                self.strike(out, i)
+        for k, (i, j) in enumerate(pairwise(given)):
+            if j != i + 1 or spread[i] != spread[j]:
+                self.strike(x, k)
+
+
+def _no_rule(name: str) -> Any:
+    raise NotImplementedError(name)  # seams follow rules of their own
+
+
+def _seams(value: Any) -> range:
+    return range(len(value.aval.shape) - 1)
+
+
+def _is_elementwise(eqn: JaxprEqn) -> bool:
+    ranks = {len(v.aval.shape) for v in [*eqn.invars, *eqn.outvars]}
+    one = len(eqn.outvars) == 1 and len(ranks - {0}) <= 1
+    return one and record_of(eqn).kind == "elementwise"
+
+
+# the body without seams
+
+
+class _Flat:
+    """Values, and equations of them, with fewer dimensions."""
+
+    def __init__(self, seams: _Seams) -> None:
+        self.seams = seams
+        self.made: dict[Any, Var] = {}
+
+    def places(self, value: Any) -> list[int]:
+        """By dimension of a value, the one that it is a part of."""
+        places = [0]
+        for i in _seams(value):
+            gone = self.seams.find((value, i)) in self.seams.taken
+            places.append(places[-1] + (not gone))
+        return places[: len(value.aval.shape)]
+
+    def shape(self, value: Any) -> tuple[int, ...]:
+        places, sizes = self.places(value), value.aval.shape
+        return tuple(
+            prod(n for n, place in zip(sizes, places, strict=True) if place == k)
+            for k in range(len(set(places)))
+        )
+
+    def atom(self, value: Any) -> Any:
+        if isinstance(value, Literal) or self.shape(value) == value.aval.shape:
+            return value
+        if value not in self.made:
+            aval = ShapedArray(self.shape(value), value.aval.dtype)
+            self.made[value] = Var(aval)
+        return self.made[value]
+
+    def all(self, values: Iterable[Any]) -> tuple[Any, ...]:
+        return tuple(map(self.atom, values))
+
+    def equation(self, eqn: JaxprEqn) -> JaxprEqn:
+        params = eqn.params
+        if eqn.primitive.name in REDUCTIONS:
+            places = self.places(eqn.invars[0])
+            axes = tuple(sorted({places[i] for i in params["axes"]}))
+            params = {**params, "axes": axes}
+        elif eqn.primitive.name == "broadcast_in_dim":
+            out = eqn.outvars[0]
+            places = self.places(out)
+            dims = tuple(
+                dict.fromkeys(places[i] for i in params["broadcast_dimensions"])
+            )
+            params = {**params, "shape": self.shape(out), "broadcast_dimensions": dims}
+        return eqn.replace(
+            invars=list(self.all(eqn.invars)),
+            outvars=list(self.all(eqn.outvars)),
+            params=params,
+        )
