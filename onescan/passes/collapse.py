@@ -24,7 +24,7 @@ from typing import Any
 from jax.core import ShapedArray
 from jax.extend.core import JaxprEqn, Literal, Var
 
-from onescan.loop import Loop
+from onescan.loop import Equation, Loop
 from onescan.passes.split import Parts, Split, Values, parts_of, rebuilt
 from onescan.primitives import record_of
 from onescan.primitives.axes import Axes, Node
@@ -38,7 +38,7 @@ def collapse(loop: Loop) -> Split | None:
     """Make one dimension of those that nothing tells apart."""
     parts = parts_of(loop)
     flat = _Flat(_Seams(parts))
-    atoms = {*parts.inputs, *(v for eqn in parts.eqns for v in eqn.outvars)}
+    atoms: set[Any] = {*parts.inputs, *(v for eqn in parts.eqns for v in eqn.outvars)}
     if not any(_is_narrow(v) and flat.shape(v) != v.aval.shape for v in atoms):
         return None
     smaller = Parts(
@@ -124,7 +124,7 @@ class _Seams(Axes):
             for i in _seams(value):
                 self.strike(value, i)
 
-    def _reduced(self, eqn: JaxprEqn) -> list[Node]:
+    def _reduced(self, eqn: Equation) -> list[Node]:
         """Those with both sides reduced."""
         (x,), (out,), axes = eqn.invars, eqn.outvars, set(eqn.params["axes"])
         taken = []
@@ -142,13 +142,10 @@ class _Seams(Axes):
                 self.strike(out, k)
         return taken
 
-    def _broadcast(self, eqn: JaxprEqn) -> None:
+    def _broadcast(self, eqn: Equation) -> None:
         """Both sides are made, or both are given, as they are or as one number."""
-        (x,), (out,), given = (
-            eqn.invars,
-            eqn.outvars,
-            eqn.params["broadcast_dimensions"],
-        )
+        (x,), (out,) = eqn.invars, eqn.outvars
+        given = eqn.params["broadcast_dimensions"]
         sizes = dict(zip(given, x.aval.shape, strict=True))
         spread = [sizes.get(i) != n for i, n in enumerate(out.aval.shape)]
         for i in _seams(out):
@@ -170,7 +167,7 @@ def _seams(value: Any) -> range:
     return range(len(value.aval.shape) - 1)
 
 
-def _is_elementwise(eqn: JaxprEqn) -> bool:
+def _is_elementwise(eqn: Equation) -> bool:
     ranks = {len(v.aval.shape) for v in [*eqn.invars, *eqn.outvars]}
     one = len(eqn.outvars) == 1 and len(ranks - {0}) <= 1
     return one and record_of(eqn).kind == "elementwise"
