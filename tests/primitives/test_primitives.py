@@ -43,5 +43,6 @@ def test_the_fields_are_those_that_the_recipe_names() -> None:
     """docs/extending.md tells how to fill them in."""
     names = {field.name for field in fields(Primitive)}
     assert names == set(
-        "name kind cost axes work refuses linear exact light collects words".split()
+        "name kind cost axes work refuses refuses_alone linear exact light collects "
+        "words".split()
     )
