@@ -16,7 +16,7 @@ from old_xla import NEWEST
 T = TypeVar("T")
 
 #: cases of a test of which half are enough
-MANY = 6
+MANY = 4
 #: whether everything is run
 WHOLE = bool(os.environ.get("ONESCAN_TEST_ALL"))
 
