@@ -16,7 +16,7 @@ order, as every kernel's do.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -28,10 +28,10 @@ from onescan.loop import Equation, Loop
 from onescan.passes.split import Parts, Split, Values, parts_of, rebuilt
 from onescan.primitives import record_of
 from onescan.primitives.axes import Axes, Node
+from onescan.primitives.reductions import REDUCED
 
 #: numbers of a last dimension that fill the widest vectors
 FULL = 16
-REDUCTIONS = tuple(f"reduce_{name}" for name in "sum prod max min and or xor".split())
 
 
 def collapse(loop: Loop) -> Split | None:
@@ -50,34 +50,23 @@ def collapse(loop: Loop) -> Split | None:
         ys=flat.all(parts.ys),
     )
 
-    def before(args: Values) -> Values:
-        consts, carry, xs = parts.split(args)
-        alone = zip([*consts, *carry], smaller.inputs, strict=False)
-        stacked = zip(xs, smaller.xs, strict=True)
-        return [*(_of_one(*x) for x in alone), *(_of_all(*x) for x in stacked)]
-
-    def after(_: Values, results: Values) -> Values:
-        carry, ys = results[: loop.num_carry], results[loop.num_carry :]
-        alone = zip(carry, parts.new_carry, strict=True)
-        stacked = zip(ys, parts.ys, strict=True)
-        return [*(_of_one(*x) for x in alone), *(_of_all(*x) for x in stacked)]
-
+    alone = len(parts.consts) + len(parts.carry)
     return Split(
         name="collapse",
         loop=rebuilt(loop, smaller),
-        before=before,
-        after=after,
+        before=lambda args: _like(smaller.inputs, args, alone),
+        after=lambda _, results: _like(parts.results, results, loop.num_carry),
         notes=("took dimensions that nothing tells apart as one",),
     )
 
 
-def _of_one(x: Any, like: Any) -> Any:
-    return x.reshape(like.aval.shape)
-
-
-def _of_all(xs: Any, like: Any) -> Any:
-    """The same for an array of all steps."""
-    return xs.reshape(len(xs), *like.aval.shape)
+def _like(variables: Sequence[Any], values: Values, alone: int) -> Values:
+    """Values in the shapes of variables; behind the first ones, of all steps."""
+    shapes = [v.aval.shape for v in variables]
+    return [
+        x.reshape(shape if k < alone else (len(x), *shape))
+        for k, (x, shape) in enumerate(zip(values, shapes, strict=True))
+    ]
 
 
 def _is_narrow(var: Any) -> bool:
@@ -96,7 +85,7 @@ class _Seams(Axes):
         for eqn in parts.eqns:
             if _is_elementwise(eqn):
                 self._meet(*eqn.outvars, *eqn.invars)
-            elif eqn.primitive.name in REDUCTIONS:
+            elif eqn.primitive.name in REDUCED:
                 taken += self._reduced(eqn)
             elif eqn.primitive.name == "broadcast_in_dim":
                 self._broadcast(eqn)
@@ -211,7 +200,7 @@ class _Flat:
 
     def equation(self, eqn: JaxprEqn) -> JaxprEqn:
         params = eqn.params
-        if eqn.primitive.name in REDUCTIONS:
+        if eqn.primitive.name in REDUCED:
             places = self.places(eqn.invars[0])
             axes = tuple(sorted({places[i] for i in params["axes"]}))
             params = {**params, "axes": axes}

@@ -78,6 +78,8 @@ def _several_axes(eqn: Equation) -> str | None:
     return None if len(eqn.params["axes"]) == 1 else "is over several axes"
 
 
+#: what takes all numbers along some axes as one
+REDUCED = tuple(f"reduce_{name}" for name in "and max min or prod sum xor".split())
 RECORDS = [
     *(
         Primitive(
@@ -88,10 +90,7 @@ RECORDS = [
             linear=name == "reduce_sum",
             exact=name in ("reduce_max", "reduce_min"),
         )
-        for name in (
-            "reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_sum "
-            "reduce_xor"
-        ).split()
+        for name in REDUCED
     ),
     *(
         Primitive(

@@ -47,7 +47,7 @@ def _eigh(found: Any, wanted: Any) -> Any:
     return np.maximum(error_of(made, wanted), not_orthogonal(vectors))
 
 
-def _svd(found: Any, wanted: Any) -> Any:
+def svd_errors(found: Any, wanted: Any) -> Any:
     left, values, right = found
     n = values.shape[-1]
     assert (np.diff(values) <= 0).all()
@@ -65,10 +65,10 @@ FACTORS: dict[str, Factors] = {
     "eigh": (lax.linalg.eigh, _eigh, SQUARE),
     "svd": (
         partial(lax.linalg.svd, full_matrices=False),
-        _svd,
+        svd_errors,
         SQUARE + OTHERS,
     ),
-    "full svd": (lax.linalg.svd, _svd, OTHERS),
+    "full svd": (lax.linalg.svd, svd_errors, OTHERS),
 }
 
 

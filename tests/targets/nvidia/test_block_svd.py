@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from block_runs import by_both
+from gpu_matrices import svd_errors
 from jax import lax
-from linalg_checks import assert_no_worse, error_of, not_orthogonal, swapped
+from linalg_checks import assert_no_worse, not_orthogonal, swapped
 
 
 def found_of(xs: Any, threads: int = 32, full: bool = False) -> Any:
@@ -22,14 +23,7 @@ def found_of(xs: Any, threads: int = 32, full: bool = False) -> Any:
 
 
 def errors(found: Any, wanted: Any) -> Any:
-    left, values, right = (np.float64(x) for x in found)
-    n = values.shape[-1]
-    assert (np.diff(values) <= 0).all()
-    assert (values >= 0).all()
-    made = left[..., :n] * values[..., None, :] @ right[..., :n, :]
-    parts = [error_of(made, wanted)]
-    parts += [not_orthogonal(left), not_orthogonal(swapped(right))]
-    return np.max(parts, axis=0)
+    return svd_errors([np.float64(x) for x in found], wanted)
 
 
 def matrices(*shape: int, dtype: Any = np.float32) -> Any:
