@@ -11,7 +11,6 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
 
 from onescan.emit import types as ty
@@ -20,7 +19,6 @@ from onescan.emit.convert import like
 from onescan.emit.linalg import eigh as one_eigh
 from onescan.emit.linalg.jacobi import (
     Turn,
-    is_finite,
     plus_product,
     rotation,
     unit_of,
@@ -29,13 +27,12 @@ from onescan.emit.linalg.matrix import (
     magnitude,
     minus_product,
     over,
-    root,
     same,
     times,
 )
 from onescan.loop import Equation
 from onescan.targets.nvidia.block_emitter import BlockEmitter
-from onescan.targets.nvidia.block_jacobi import Sweeps, Tournament, near, ranks
+from onescan.targets.nvidia.block_jacobi import Problem, Sweeps, Tournament, near, ranks
 from onescan.targets.nvidia.block_linalg import is_shared
 from onescan.targets.nvidia.block_matrices import Matrices
 from onescan.targets.nvidia.block_reductions import Place
@@ -51,7 +48,7 @@ def eigh(e: BlockEmitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     return _Eigh(e, eqn, e.once(operands[0])).emit()
 
 
-class _Eigh:
+class _Eigh(Problem):
     def __init__(self, e: BlockEmitter, eqn: Equation, x: Array) -> None:
         self.e, self.x, self.lower = e, x, eqn.params["lower"]
         self.targets = [e.fresh(v) for v in eqn.outvars]
@@ -78,7 +75,8 @@ class _Eigh:
         of.nest((columns, columns), self._load)
         of.nest((self.rows * ROWS, columns), self._begin)
         squares = of.reduced("reduce_sum", self.dtype, (), all_of_it, self._square)
-        of.nest((), lambda batch: self._limit(batch, squares))
+        share = 2 * n  # of which an element may be
+        of.nest((), lambda batch: self._put_share(self.limits, batch, squares, share))
         self.sweeps.run(self._round)
         self.order = ranks(of, n, self._diagonal, "<")
         of.nest((n,), self._put_value)
@@ -93,9 +91,6 @@ class _Eigh:
         value = self.x.at((*batch, i, j) if self.lower else (*batch, j, i))
         counts = b.icmp_signed(">=", as_value(b, i), as_value(b, j))
         return b.select(counts, value, like(value, 0))
-
-    def _size(self, batch: Place, i: Index, j: Index) -> ty.Value:
-        return magnitude(self.e.b, self._given(batch, i, j))
 
     def _load(self, batch: Place, i: Index, j: Index) -> None:
         b = self.e.b
@@ -113,12 +108,6 @@ class _Eigh:
     def _square(self, batch: Place, i: Index, j: Index) -> ty.Value:
         value = self.a.load(self.e.b, (*batch, i, j))
         return times(self.e.b, value, value)
-
-    def _limit(self, batch: Place, squares: Array) -> None:
-        """What may be left of an element."""
-        b, share = self.e.b, float(np.finfo(self.dtype).eps) / (2 * self.n)
-        whole = root(b, squares.at(batch))
-        self.limits.store(b, batch, times(b, whole, like(whole, share)))
 
     # a round
 
@@ -214,13 +203,6 @@ class _Eigh:
 
     def _diagonal(self, batch: Place, i: Index) -> ty.Value:
         return self.a.load(self.e.b, (*batch, i, i))
-
-    def _at(self, batch: Place, j: Index) -> tuple[ty.Value, ty.Value]:
-        """Where a value goes with its vector, and whether they are numbers."""
-        b = self.e.b
-        good = is_finite(b, self.sizes.at(batch))
-        rank = b.sext(self.order.at((*batch, j)), ty.I64)
-        return b.select(good, rank, as_value(b, j)), good
 
     def _put_value(self, batch: Place, j: Index) -> None:
         b, (at, good) = self.e.b, self._at(batch, j)

@@ -19,7 +19,9 @@ from llvmlite import ir
 
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, as_value
-from onescan.emit.linalg.jacobi import MOST, expected_sweeps
+from onescan.emit.convert import like
+from onescan.emit.linalg.jacobi import MOST, expected_sweeps, is_finite
+from onescan.emit.linalg.matrix import magnitude, root, times
 from onescan.targets.nvidia.block_emitter import BlockEmitter
 from onescan.targets.nvidia.block_matrices import Matrices
 from onescan.targets.nvidia.block_reductions import Place
@@ -85,6 +87,34 @@ class Sweeps:
         self.e.sync()
         raised = self.flag.load(self.e.b, (0,))
         return self.e.b.icmp_signed("!=", raised, ir.Constant(ty.I32, 0))
+
+
+class Problem:
+    """Matrices divided by their sizes, and where their values go with their vectors."""
+
+    e: BlockEmitter
+    dtype: Any
+    sizes: Array  # the largest number of each
+    order: Array  # the place of each value
+
+    def _given(self, batch: Place, i: Index, j: Index) -> ty.Value:
+        raise NotImplementedError
+
+    def _size(self, batch: Place, i: Index, j: Index) -> ty.Value:
+        return magnitude(self.e.b, self._given(batch, i, j))
+
+    def _put_share(self, memory: Any, batch: Place, squares: Array, parts: int) -> None:
+        """What rounding leaves of a matrix, in so many parts of it."""
+        b, share = self.e.b, float(np.finfo(self.dtype).eps) / parts
+        whole = root(b, squares.at(batch))
+        memory.store(b, batch, times(b, whole, like(whole, share)))
+
+    def _at(self, batch: Place, j: Index) -> tuple[ty.Value, ty.Value]:
+        """Where a value goes with its vectors, and whether they are numbers."""
+        b = self.e.b
+        good = is_finite(b, self.sizes.at(batch))
+        rank = b.sext(self.order.at((*batch, j)), ty.I64)
+        return b.select(good, rank, as_value(b, j)), good
 
 
 def near(e: BlockEmitter, i: Index, n: int) -> tuple[ty.Value, ty.Value]:

@@ -22,7 +22,7 @@ from onescan.emit.linalg.matrix import magnitude, over, root, same, times
 from onescan.loop import Equation
 from onescan.targets.nvidia.block_columns import Columns, Groups
 from onescan.targets.nvidia.block_emitter import BlockEmitter
-from onescan.targets.nvidia.block_jacobi import Sweeps, Tournament, near, ranks
+from onescan.targets.nvidia.block_jacobi import Problem, Sweeps, Tournament, near, ranks
 from onescan.targets.nvidia.block_linalg import KEPT, is_shared
 from onescan.targets.nvidia.block_matrices import Matrices
 from onescan.targets.nvidia.block_qr import Reflections, orthogonal, vector_room
@@ -48,7 +48,7 @@ def svd(e: BlockEmitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     return _Svd(e, eqn, e.once(x), asked_for).emit()
 
 
-class _Svd:
+class _Svd(Problem):
     """Matrices with no more columns than rows: a wide one is done as its transpose."""
 
     def __init__(
@@ -109,7 +109,8 @@ class _Svd:
         if self.left:
             of.nest((self.games.columns, self.v_room), self._begin)
         squares = new("reduce_sum", self.dtype, (), whole, self._square)
-        of.nest((), lambda batch: self._limit(batch, squares))
+        share = 4 * n  # of which a product may be, for each unit of the larger column
+        of.nest((), lambda batch: self._put_share(self.least, batch, squares, share))
         self.sweeps.run(self._round)
         self.squares = new("reduce_sum", self.dtype, (n,), [self.rows], self._squares)
         self.order = ranks(of, n, lambda batch, j: self.squares.at((*batch, j)), ">")
@@ -123,9 +124,6 @@ class _Svd:
 
     def _given(self, batch: Place, i: Index, j: Index) -> ty.Value:
         return self.x.at((*batch, j, i) if self.wide else (*batch, i, j))
-
-    def _size(self, batch: Place, i: Index, j: Index) -> ty.Value:
-        return magnitude(self.e.b, self._given(batch, i, j))
 
     def _load(self, batch: Place, j: Index, i: Index) -> None:
         b = self.e.b
@@ -146,12 +144,6 @@ class _Svd:
     def _squares(self, batch: Place, j: Index, i: Index) -> ty.Value:
         value = self.a.load(self.e.b, (*batch, j, i))
         return times(self.e.b, value, value)
-
-    def _limit(self, batch: Place, squares: Array) -> None:
-        """What may be left of a product, for each unit of the larger column."""
-        b, share = self.e.b, float(np.finfo(self.dtype).eps) / (4 * self.n)
-        whole = root(b, squares.at(batch))
-        self.least.store(b, batch, times(b, whole, like(whole, share)))
 
     # a round
 
@@ -212,13 +204,6 @@ class _Svd:
                 memory.store(b, (*batch, j, i), value)
 
     # results
-
-    def _at(self, batch: Place, j: Index) -> tuple[ty.Value, ty.Value]:
-        """Where a value goes with its vectors, and whether they are numbers."""
-        b = self.e.b
-        good = is_finite(b, self.sizes.at(batch))
-        rank = b.sext(self.order.at((*batch, j)), ty.I64)
-        return b.select(good, rank, as_value(b, j)), good
 
     def _put_value(self, batch: Place, j: Index) -> None:
         b, (at, good) = self.e.b, self._at(batch, j)
