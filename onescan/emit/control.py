@@ -24,6 +24,7 @@ from onescan.emit.body import Body
 from onescan.emit.counted import Counted, counted
 from onescan.emit.emitter import Emitter
 from onescan.loop import Atom, Equation, Loop
+from onescan.plan.patience import operations_in
 from onescan.plan.work import ROUNDS, work_of
 
 #: steps of an inner loop that are written one after the other, if they are short
@@ -130,7 +131,7 @@ def scan(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
         for k in range(inner.length):
             step((k,))
     else:
-        with e.patient_loop(inner.length, work / e.plan.tiles) as k:
+        with e.patient_loop(inner.length, operations_in(e.plan, jaxpr)) as k:
             step((k,))
     return [*cells, *ys]
 
@@ -202,8 +203,8 @@ def _written_out(e: Emitter, eqn: Equation) -> Counted | None:
     """The counter of a loop whose rounds are written one after the other."""
     if not e.unrolls_whiles or (count := counted(e.body.jaxpr, eqn)) is None:
         return None
-    work = sum(w.operations for w in work_of(eqn.params["body_jaxpr"].jaxpr))
-    fits = count.end * work / max(e.plan.tiles, 1) <= e.unrolled_inside
+    work = operations_in(e.plan, eqn.params["body_jaxpr"].jaxpr)
+    fits = count.end * work <= e.unrolled_inside
     return count if fits else None
 
 

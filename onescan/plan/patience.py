@@ -6,8 +6,10 @@ long one in so many rounds that it costs nothing.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
+from onescan.loop import Equation
 from onescan.plan.plan import Plan
 from onescan.plan.work import equations, work_of
 
@@ -25,8 +27,14 @@ def rounds_between(rounds: int, operations: float) -> int:
 
 
 def operations_in(plan: Plan, jaxpr: Any) -> float:
-    """What a body computes in one tile."""
-    return sum(work.operations for work in work_of(jaxpr)) / max(plan.tiles, 1)
+    """What a body computes in one tile: its part, and what all tiles have in common."""
+    return sum(w.operations / _tiles(plan, w.eqn) for w in work_of(jaxpr))
+
+
+def _tiles(plan: Plan, eqn: Equation) -> int:
+    """The tiles that an equation is done in, each a part of it."""
+    along = {lane for v in (*eqn.invars, *eqn.outvars) for lane in plan.local_lanes(v)}
+    return max(prod(lane.tiles for lane in along if lane), 1)
 
 
 def looks(plan: Plan) -> bool:

@@ -30,6 +30,8 @@ from onescan.targets.nvidia.shares import unit_of
 WARP = 32
 #: threads of a block where each has its own lane
 MOST = 256
+#: threads that a multiprocessor runs at the same time
+AT_ONCE = 128
 #: operations of a lane's step that one thread does alone, with few lanes and with
 #: more than fill the chip, and numbers that its widest value may have
 ALONE, ALONE_OF_MANY, WIDEST = 1200, 3000, 64
@@ -64,9 +66,13 @@ def choose(loop: Loop, chip: Chip, rows: int = ROWS, alone: bool = True) -> Plan
     A thread has a lane for itself where a step is short, unless not even `alone`.
     """
     works = step_of(loop)
-    axes = without_repeats(works, [], merged(lane_axes(loop), loop), REPEATED)
     # the axis that lies innermost in most values is the one neighbours differ in
-    axes = sorted(axes, key=lambda axis: _innermost(axis, loop))
+    found = merged(lane_axes(loop), loop)
+    found = sorted(found, key=lambda axis: _innermost(axis, loop))
+    if alone and _may_repeat(loop, found, chip) and _is_short(loop, works, found, chip):
+        return _thread_plan(loop, found, chip)
+    cut = without_repeats(works, [], found, REPEATED)
+    axes = [axis for axis in found if axis in cut]
     if alone and _is_short(loop, works, axes, chip):
         return _thread_plan(loop, axes, chip)
     if alone and (plan := _rows_plan(loop, works, axes, chip)) is not None:
@@ -80,9 +86,22 @@ def _lanes(axes: list[Merged]) -> int:
 
 def _is_short(loop: Loop, works: list[Work], axes: list[Merged], chip: Chip) -> bool:
     """Whether a step of a lane is little enough for one thread."""
-    many = _lanes(axes) >= 128 * chip.cores
+    many = _lanes(axes) >= AT_ONCE * chip.cores
     most = ALONE_OF_MANY if many else ALONE
     return _operations(works, axes) <= most and _widest(loop, axes) <= WIDEST
+
+
+def _may_repeat(loop: Loop, axes: list[Merged], chip: Chip) -> bool:
+    """Whether every thread may do what the lanes have in common.
+
+    That costs nothing while the chip has a thread for each lane, and each can hold it:
+    the covariances of a Kalman filter, which many sequences share.
+    """
+    if _lanes(axes) > AT_ONCE * chip.cores:
+        return False
+    values = [v for eqn in equations(loop.body.jaxpr) for v in eqn.outvars]
+    common = [v for v in values if not all(axis.holds(v) for axis in axes)]
+    return _numbers(common, axes) <= WIDEST
 
 
 def _operations(works: list[Work], axes: list[Merged]) -> float:
@@ -103,6 +122,11 @@ def _widest(loop: Loop, axes: list[Merged]) -> int:
         if not eqn.primitive.name.startswith(("dynamic_update_slice", "scatter"))
         for v in eqn.outvars
     ]
+    return _numbers(values, axes)
+
+
+def _numbers(values: list[Any], axes: list[Merged]) -> int:
+    """Numbers of one lane in the widest of some values."""
     sizes = (
         prod(v.aval.shape) // prod(a.size for a in axes if a.holds(v)) for v in values
     )

@@ -10,7 +10,7 @@ from llvmlite import ir
 from onescan.emit import types as ty
 from onescan.emit.arrays import Memory
 from onescan.emit.tile import OneStep, Tile
-from onescan.plan.work import work_of
+from onescan.plan.patience import operations_in
 from onescan.targets.nvidia.tile import GpuTile
 
 #: steps of a group, numbers that are loaded ahead for one, and operations in one
@@ -58,8 +58,7 @@ class ThreadTile(GpuTile):
 
     def _group(self, numbers: int) -> int:
         """Steps that are done at a time."""
-        work = sum(w.operations for w in work_of(self.loop.body.jaxpr))
-        work *= self.e.dear / max(self.plan.tiles, 1)
+        work = operations_in(self.plan, self.loop.body.jaxpr) * self.e.dear
         most = min(LOADED // max(numbers, 1), int(OPERATIONS // max(work, 1)))
         return max(1, min(GROUP, most, self.loop.length))
 
