@@ -30,6 +30,7 @@ from onescan.lowering.outcome import Left, Native
 from onescan.passes.surround import Lower
 from onescan.plan.work import equations
 from onescan.reports import kept, rows
+from onescan.runtime.garbage import no_collections
 from onescan.targets import absorbs, everywhere
 
 #: the types that JAX has only where they are enabled
@@ -95,7 +96,7 @@ def _lower(
     results = passed = None
     undo = compat.undo_point(ctx)
     try:
-        with types_of(loop), switches.using(**changes):
+        with types_of(loop), switches.using(**changes), no_collections():
             outcome = _outcome(ctx, loop, args)
             if isinstance(outcome, Native):
                 check = settings.check and not inner
