@@ -23,6 +23,7 @@ from llvmlite import ir
 
 from onescan.emit import interleave
 from onescan.emit import types as ty
+from onescan.emit.builder import never_changes
 from onescan.emit.constants import integer, nothing
 from onescan.emit.math.features import AVX512, has
 
@@ -284,7 +285,7 @@ class Memory:
             address = self._address(b, start)
             value = b.load(address, typ=kind, align=self._alignment(start))
             if self.fixed:
-                value.set_metadata("invariant.load", b.module.add_metadata([]))
+                never_changes(b, value)
         return ty.from_memory(b, value, self.dtype)
 
     def _load_group(

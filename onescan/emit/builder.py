@@ -27,6 +27,8 @@ from onescan.emit import types as ty
 from onescan.emit.constants import nothing
 
 COMPARISONS = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
+#: what LLVM calls loads of memory that nobody writes
+UNCHANGED = "invariant.load"
 #: bytes of the types that memory is made of
 SIZES = {"i8": 1, "i16": 2, "i32": 4, "i64": 8, "float": 4, "double": 8}
 
@@ -158,8 +160,14 @@ class Builder(ir.IRBuilder):
         block: Any = self._block
         block.instructions.append(instruction)
         self._anchor += 1
+        self._runs(what, kind)
+
+    def _runs(self, what: str, kind: Any) -> None:
         key = what, str(kind)
         self.runs[key] = self.runs.get(key, 0.0) + self.trips
+
+    def _spared(self, what: str, kind: Any) -> None:
+        """An instruction that was asked for, and is not written."""
 
     @property
     def written(self) -> int:
@@ -182,6 +190,8 @@ class Builder(ir.IRBuilder):
         known = self._computed.get(text)
         if known is None:
             known = self._computed[text] = self._write(kind, text)
+        else:
+            self._spared(_operation(text), kind)
         return known
 
     def _write(self, kind: ty.Kind, text: str, line: type[Line] = Line) -> Any:
@@ -251,6 +261,8 @@ class Builder(ir.IRBuilder):
             exact = isinstance(index, ir.Constant) and size and offset is not None
             known.root = root
             known.offset = offset + index.constant * size if exact else None
+        else:
+            self._spared("getelementptr", ty.PTR)
         return known
 
     def load(
@@ -265,6 +277,7 @@ class Builder(ir.IRBuilder):
                 held.somewhere.get(ptr.name) if offset is None else held.at.get(offset)
             )
             if known is not None and known.type == kind:
+                self._spared("load", kind)
                 return known
         if root is None or root in self._cells:
             self._settle()
@@ -309,6 +322,7 @@ class Builder(ir.IRBuilder):
         size = _size(value.type)
         if root is ptr and size and getattr(ptr, "allocated_type", None) == value.type:
             self._cells[ptr] = text
+            self._spared("store", value.type)
         else:
             if root is None or root in self._cells:
                 self._settle()
@@ -343,6 +357,30 @@ class Builder(ir.IRBuilder):
         self._settle()
         self._memory = {}
         return super().call(fn, args, *options, **more)
+
+
+class Asked(Builder):
+    """A builder that counts what it was asked for, written or not.
+
+    Predictions for GPUs are fitted to that: what lies in arrays costs more than what
+    was never there, although none of it may be loaded.
+    """
+
+    def _runs(self, what: str, kind: Any) -> None:
+        if what != "cell":  # was counted as a store
+            super()._runs(what, kind)
+
+    def _spared(self, what: str, kind: Any) -> None:
+        super()._runs(what, kind)
+
+
+def never_changes(b: ir.IRBuilder, loaded: Any) -> None:
+    """What was loaded stays as it is while the kernel runs."""
+    nothing_more = b.module.add_metadata([])
+    if not isinstance(loaded, Line):
+        loaded.set_metadata(UNCHANGED, nothing_more)
+    elif UNCHANGED not in loaded.text:
+        loaded.text += f", !{UNCHANGED} {nothing_more.get_reference()}"
 
 
 DIVISIONS = ("sdiv", "udiv", "srem", "urem")

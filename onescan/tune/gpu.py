@@ -20,6 +20,7 @@ from onescan.primitives import record_of
 from onescan.tune.speed import Speed
 
 DIVISIONS = ("fdiv", "frem", "sdiv", "udiv", "srem", "urem")
+CALLS = ("call", "llvm.")
 BRANCHES = ("br", "switch", "phi")
 ADDRESSES = ("i64", "i1")
 #: how the names begin of factors of complex matrices, whose parts are apart
@@ -95,11 +96,11 @@ def _cost(what: Instruction, costs: GpuCosts) -> float:
         return costs.access
     if "barrier" in name:
         return costs.barrier
-    if name.startswith("call"):
+    if name.startswith(CALLS):
         return costs.call
     if name in BRANCHES:
         return costs.branch
-    if name in DIVISIONS:
+    if name.partition(" ")[0] in DIVISIONS:
         return costs.division
     if name == "getelementptr" or kind in ADDRESSES:
         return costs.address

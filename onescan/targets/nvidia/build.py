@@ -14,6 +14,7 @@ from jax.extend.core import Var
 from llvmlite import ir
 
 from onescan.emit import types as ty
+from onescan.emit.builder import Asked
 from onescan.emit.math.features import GPU, allow
 from onescan.emit.math.nvvm import BLOCK, TID, given
 from onescan.emit.random import threefry2x32
@@ -40,6 +41,7 @@ WORDS = 2
 class ThreadEmitter(GpuEmitter):
     """Code of one thread.  What a loop indexes lies in slow memory: unroll."""
 
+    builder = Asked
     unroll, unrolled_operations, unrolled_in_all = 128, 1024, 8000
     unrolled_inside = 4096
     renews_in_place = False  # registers, mostly, where a copy costs nothing
