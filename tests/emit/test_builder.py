@@ -7,7 +7,7 @@ import pytest
 from llvmlite import ir
 
 from onescan.emit import types as ty
-from onescan.emit.builder import Builder
+from onescan.emit.builder import Asked, Builder, never_changes
 from onescan.runtime import compiler
 
 ARRAY = ir.ArrayType(ty.F32, 8)
@@ -17,7 +17,7 @@ ZERO, ONE = ty.constant(ty.F32, 0.0), ty.constant(ty.F32, 1.0)
 class Function:
     """A function with two pointers and an index, scratch memory and a cell."""
 
-    def __init__(self) -> None:
+    def __init__(self, builder: type[Builder] = Builder) -> None:
         self.module = ir.Module()
         kind = ir.FunctionType(ir.VoidType(), [ty.PTR, ty.PTR, ty.I64])
         self.ir = ir.Function(self.module, kind, "f")
@@ -26,7 +26,7 @@ class Function:
         self.scratch, self.cell = entry.alloca(ARRAY), entry.alloca(ty.F32)
         start = self.ir.append_basic_block("start")
         entry.branch(start)
-        self.b: Any = Builder(start)
+        self.b: Any = builder(start)
 
     def at(self, pointer: Any, i: Any) -> Any:
         i = ir.Constant(ty.I64, i) if isinstance(i, int) else i
@@ -147,3 +147,27 @@ def test_instructions_are_only_added_at_the_end():
     f = Function()
     with pytest.raises(NotImplementedError, match="at the end of a block"):
         f.b.position_at_start(f.b.block)
+
+
+@pytest.mark.parametrize(("builder", "loads"), [(Builder, 1), (Asked, 3)])
+def test_counts_what_was_written_or_asked_for(builder: type[Builder], loads: int):
+    f = Function(builder)
+    for _ in range(3):
+        f.load(f.x, 0)
+    for value in (ZERO, ONE):
+        f.b.store(value, f.cell)
+    f.check()
+    assert len(f.lines("load")) == 1
+    assert f.b.runs["load", "float"] == loads
+    assert f.b.runs["getelementptr", "ptr"] == loads
+    stores = {what: n for (what, _), n in f.b.runs.items() if what in ("store", "cell")}
+    assert stores == ({"store": 2} if builder is Asked else {"cell": 1})
+
+
+def test_what_never_changes_is_said_once():
+    f = Function()
+    for _ in range(2):
+        never_changes(f.b, f.load(f.x, 0))
+    f.check()
+    (line,) = f.lines("load")
+    assert line.count("!invariant.load") == 1

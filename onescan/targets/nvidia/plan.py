@@ -8,7 +8,9 @@ weights that stay the same want as many threads as keep all weights in registers
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import combinations
 from math import prod
 from typing import Any
 
@@ -19,7 +21,7 @@ from onescan.naming import millions
 from onescan.plan.halo import Rows, rows_of
 from onescan.plan.lanes import lane_axes
 from onescan.plan.layout import assign, finished, power_below
-from onescan.plan.merged import Merged, merged, without_repeats
+from onescan.plan.merged import Merged, merged, share, without_repeats
 from onescan.plan.plan import Grid, Lane, Plan
 from onescan.plan.stencils import is_stencil
 from onescan.plan.work import Work, equations, step_of
@@ -53,6 +55,10 @@ ROWS = 32
 #: operations of one step of one tile from which XLA's many kernels are as good, and
 #: what one with a weight in a register counts
 LARGE, IN_REGISTERS = 600_000, 0.25
+#: how many times the operations of one thread the threads of a block do in its time
+TOGETHER = 8
+#: axes of which every choice is looked at
+TRIED = 6
 #: the work of a step, as a multiple of what it needs, that all lanes may do together
 REPEATED = 4.0
 #: operations of a step of a grid that one block of a team should have, positions of it
@@ -69,18 +75,16 @@ def choose(loop: Loop, chip: Chip, rows: int = ROWS, alone: bool = True) -> Plan
     # the axis that lies innermost in most values is the one neighbours differ in
     found = merged(lane_axes(loop), loop)
     found = sorted(found, key=lambda axis: _innermost(axis, loop))
-    if alone and _may_repeat(loop, found, chip) and _is_short(loop, works, found, chip):
-        return _thread_plan(loop, found, chip)
     cut = without_repeats(works, [], found, REPEATED)
     axes = [axis for axis in found if axis in cut]
-    if alone and _is_short(loop, works, axes, chip):
-        return _thread_plan(loop, axes, chip)
+    if alone and (lanes := _alone(loop, works, found, axes, chip)) is not None:
+        return _thread_plan(loop, lanes, chip)
     if alone and (plan := _rows_plan(loop, works, axes, chip)) is not None:
         return plan
     return _block_plan(loop, works, axes, chip, rows)
 
 
-def _lanes(axes: list[Merged]) -> int:
+def _lanes(axes: Sequence[Merged]) -> int:
     return prod(axis.size for axis in axes)
 
 
@@ -91,20 +95,48 @@ def _is_short(loop: Loop, works: list[Work], axes: list[Merged], chip: Chip) -> 
     return _operations(works, axes) <= most and _widest(loop, axes) <= WIDEST
 
 
-def _may_repeat(loop: Loop, axes: list[Merged], chip: Chip) -> bool:
-    """Whether every thread may do what the lanes have in common.
+def _alone(
+    loop: Loop, works: list[Work], axes: list[Merged], cut: list[Merged], chip: Chip
+) -> list[Merged] | None:
+    """The axes along which threads have lanes for themselves, if steps are short.
 
-    That costs nothing while the chip has a thread for each lane, and each can hold it:
-    the covariances of a Kalman filter, which many sequences share.
+    Without repeating much they are those of `cut`.
     """
-    if _lanes(axes) > AT_ONCE * chip.cores:
-        return False
+    short = _is_short(loop, works, cut, chip)
+    soonest = _soonest(works, axes, chip)
+    if _is_short(loop, works, soonest, chip) and _can_hold_common(loop, soonest):
+        least = 1 if short else TOGETHER
+        if least * _operations(works, soonest) <= _operations(works, cut):
+            return soonest
+    return cut if short else None
+
+
+def _soonest(works: list[Work], axes: list[Merged], chip: Chip) -> list[Merged]:
+    """The axes along which threads have lanes, so that all are done soonest.
+
+    What lanes have in common every thread does for itself, which costs nothing while
+    the chip has a thread for each: the covariances of a Kalman filter, which many
+    sequences share.
+    """
+
+    def taken(some: tuple[Merged, ...]) -> float:
+        rounds = max(1.0, _lanes(some) / (AT_ONCE * chip.cores))
+        return rounds * _operations(works, some)
+
+    most = sorted(axes, key=lambda axis: -share(works, axis))[:TRIED]
+    axes = [axis for axis in axes if axis in most]
+    counts = range(len(axes), -1, -1)  # of equals the one with most lanes
+    return list(min((s for n in counts for s in combinations(axes, n)), key=taken))
+
+
+def _can_hold_common(loop: Loop, axes: list[Merged]) -> bool:
+    """Whether a thread has room for what all lanes have in common."""
     values = [v for eqn in equations(loop.body.jaxpr) for v in eqn.outvars]
     common = [v for v in values if not all(axis.holds(v) for axis in axes)]
     return _numbers(common, axes) <= WIDEST
 
 
-def _operations(works: list[Work], axes: list[Merged]) -> float:
+def _operations(works: list[Work], axes: Sequence[Merged]) -> float:
     """Operations of one lane in one step."""
     total = 0.0
     for work in works:

@@ -22,7 +22,7 @@ def _target_machine(capability: int) -> Any:
     # what a team's mail needs; newer GPUs have it by default
     features = "+ptx81" if capability == CLUSTERS else ""
     return target.create_target_machine(
-        cpu=f"sm_{capability}", features=features, opt=3
+        cpu=f"sm_{capability}", features=features, opt=2
     )
 
 

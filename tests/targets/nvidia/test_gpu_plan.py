@@ -82,6 +82,38 @@ def test_every_lane_has_one_thread(shape: tuple[int, ...]) -> None:
     assert (kernel.team, kernel.shared) == (1, 0)
 
 
+def with_common(lanes: int, n: int, wide: int = 1) -> Any:
+    """Lanes that all read a matrix, another one in every step, as Kalman filters do."""
+
+    def step(carry, x):
+        p, m, table = carry
+        p = p @ p / (1 + jnp.sum(p * p))
+        table = table.at[0].add(p[0, 0])
+        return (p, m @ p + x, table), m[:, 0] * table[-1]
+
+    shapes = (n, n), (lanes, n), (wide,)
+    carry = tuple(np.zeros(shape, np.float32) for shape in shapes)
+    xs = np.zeros((4, lanes, n), np.float32)
+    return lambda carry, xs: onescan.scan(step, carry, xs), carry, xs
+
+
+@pytest.mark.parametrize("lanes", [2, 1000, 100_000])
+def test_every_thread_does_what_lanes_have_in_common(lanes: int) -> None:
+    plan, kernel = only_plan(with_common(lanes, 4))
+    assert not plan.grid.together
+    assert kernel.blocks * kernel.threads >= lanes
+
+
+def test_unless_it_cannot_hold_that_or_takes_longer() -> None:
+    plan, _ = only_plan(with_common(1000, 4, wide=5000))
+    assert plan.grid.together
+    # an output of its own axis, for each position of which threads would do all again
+    step = lambda c, x: (jnp.sin(c) * x, (c, jnp.arange(60.0) * x))
+    args = np.zeros(5000, np.float32), np.zeros(4, np.float32)
+    plan, _ = only_plan((lambda c, xs: onescan.scan(step, c, xs), *args))
+    assert plan.tiles == 5000
+
+
 def test_few_lanes_take_small_blocks_of_many_multiprocessors() -> None:
     _, few = only_plan(elementwise(32 * H200.cores))
     assert (few.blocks, few.threads) == (H200.cores, gpu.WARP)
