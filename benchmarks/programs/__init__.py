@@ -9,7 +9,9 @@ from programs import (
     libraries,
     loops,
     markov,
+    physics,
     ppo,
+    processes,
     states,
     training,
     waves,
@@ -27,6 +29,8 @@ FAMILIES = (
     waves,
     complex_numbers,
     decoding,
+    processes,
+    physics,
     loops,
     issues,
 )

@@ -31,4 +31,11 @@ class Program:
     @property
     def missing(self) -> list[str]:
         """The libraries that are not installed here."""
-        return [name for name in self.needs if find_spec(name) is None]
+        return [name for name in self.needs if not _is_installed(name)]
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:  # of a package that is not there itself
+        return False

@@ -54,6 +54,8 @@ class Choice:
         """Why XLA runs a loop."""
         if self.speed.measured:
             return f"XLA is faster, measured on this machine ({self.speed})"
+        if (self.speed.ratio or 0.0) > 1.0:  # by less than a border asks for
+            return f"a kernel is not expected to be clearly faster ({self.speed})"
         return f"XLA is expected to be faster ({self.speed})"
 
 

@@ -72,6 +72,16 @@ def test_sure_predictions_are_not_measured():
     assert left.reason == "XLA is expected to be faster (20 ms, XLA 1 ms)"
 
 
+def test_a_reason_does_not_contradict_its_numbers():
+    border = choose.Border(slower=1.3)
+    loop, speed = looped()[0], Speed(10e-6, 11e-6)
+    left = choose.choose(loop, speed, False, lambda: "k", None, border)
+    assert not left.native
+    assert left.reason == (
+        "a kernel is not expected to be clearly faster (10 us, XLA 11 us)"
+    )
+
+
 def test_short_loops_are_not_measured():
     assert decide(Speed(1e-6, 1e-6)).native
     assert not decide(Speed(5e-6, 1e-6)).native
