@@ -15,7 +15,7 @@ from onescan.targets.base import Target
 from onescan.tune.measure import Trial, measured
 from onescan.tune.speed import Speed
 
-#: seconds that a trial's loop takes by prediction, and bytes it moves
+#: seconds that a trial's loop takes the slower engine by prediction, and bytes it moves
 SECONDS, BYTES = 0.01, 64 << 20
 #: the same up to which the whole loop is tried, which is compiled already
 WHOLE_SECONDS = 0.1
@@ -28,8 +28,9 @@ def tried(target: Target, plan: Plan, kernel: Any, expected: Speed) -> Speed:
     """
     loop = plan.loop.in_steps()
     each, step = nbytes(loop.x_avals + loop.y_avals), expected.native or 1e-9
+    slower = max(step, expected.xla or 0.0)
     most = max(2, BYTES // max(each, 1))
-    some = max(2, min(loop.length, int(SECONDS / step) + 1, most))
+    some = max(2, min(loop.length, int(SECONDS / slower) + 1, most))
     short = loop.replace(length=some)
     whole = loop.length <= most and loop.length * step <= WHOLE_SECONDS
     ours = loop if whole else short
