@@ -19,6 +19,7 @@ import jax
 from llvmlite import ir
 
 from onescan import compat
+from onescan.plan.plan import ACROSS
 from onescan.plan.profile import Profile
 from onescan.runtime import compiler
 from onescan.targets.cpu import handler, registry
@@ -47,6 +48,7 @@ class Kernel:
     finished: bool = False
     look: int = 0
     profile: Profile | None = None  # what it does, where that was counted
+    across: int = ACROSS  # numbers that its vectors lie across
 
     @property
     def level(self) -> int:

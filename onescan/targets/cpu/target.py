@@ -18,7 +18,7 @@ from onescan.plan.layout import buffer_layouts
 from onescan.plan.patience import tiles_between
 from onescan.plan.plan import INTERLEAVED, Plan, minor_dimension
 from onescan.plan.verify import verify
-from onescan.plan.work import step_of
+from onescan.plan.work import equations, step_of
 from onescan.primitives import record_of
 from onescan.runtime import compiler
 from onescan.switches import Settings
@@ -51,6 +51,8 @@ from onescan.tune.speed import Speed
 LARGE_PRODUCT = 30_000_000
 #: instructions from which a kernel is written with fewer numbers beside each other
 LONG = 5000
+#: instructions of an equation in large bodies, at least
+LEAST = 3
 #: XLA keeps a loop whose values lie in memory if it was not measured and is not clearly
 #: faster: what memory costs is not predicted, and XLA has all cores for each operation
 FROM_MEMORY = Border(sure=3.0, slower=1.3)
@@ -83,6 +85,9 @@ class Cpu(Target):
 
     def build(self, plan: Plan) -> Kernel:
         operands, results = plan.buffers
+        count = sum(1 for _ in equations(plan.loop.body.jaxpr))
+        if count * LEAST > LONG and _lies_across(plan):
+            return self.build(replace(plan, across=INTERLEAVED))
         module, profile = build(plan)
         if instructions(module) > LONG and _lies_across(plan):
             return self.build(replace(plan, across=INTERLEAVED))
@@ -96,7 +101,14 @@ class Cpu(Target):
             result_bytes=_result_bytes(plan),
             look=tiles_between(plan),
             profile=profile,
+            across=plan.across,
         )
+
+    def fitting(self, plan: Plan) -> tuple[Plan, Kernel]:
+        plan, kernel = super().fitting(plan)
+        if kernel.across == plan.across:
+            return plan, kernel
+        return replace(plan, across=kernel.across), kernel
 
     def smaller(self, plan: Plan) -> Plan | None:
         """The matrices of half as many lanes at a time, where they are large."""
@@ -186,7 +198,8 @@ class Cpu(Target):
 def _lies_across(plan: Plan) -> bool:
     """Whether vectors lie across more numbers than they must."""
     eqns = plan.loop.body.jaxpr.eqns
-    shapes = {plan.local_shape(v) for eqn in eqns for v in eqn.outvars}
+    values = [v for eqn in eqns for v in eqn.outvars if not plan.is_laned(v)]
+    shapes = {plan.local_shape(v) for v in values}
     width = plan.inner_width
     return plan.across > INTERLEAVED and any(
         plan.minor(shape) != minor_dimension(shape, width, INTERLEAVED)
