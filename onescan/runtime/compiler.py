@@ -25,20 +25,6 @@ from onescan.errors import ScanError
 from onescan.runtime import memory
 
 DEFAULT_LEVEL = 2
-#: blocks of a function from which it is optimised briefly, and the passes of that
-HUGE = 1000
-BRIEFLY = (
-    "sroa",
-    "simplify_cfg",
-    "instruction_combine",
-    "loop_simplify",
-    "loop_rotate",
-    "simplify_cfg",
-    "instruction_combine",
-    "dead_store_elimination",
-    "aggressive_dce",
-    "simplify_cfg",
-)
 #: libraries of one linker, which goes when all are unloaded, with 9 KB for each of them
 GROUP = 16
 
@@ -138,29 +124,7 @@ def optimise(module: Any, level: int = DEFAULT_LEVEL, machine: Any = None) -> No
     _run(_inlining, module, level, machine)
     for function in module.functions:
         if not function.is_declaration and not (spared and _is_cold(function)):
-            pipeline = _briefly if _is_huge(function) else _thoroughly
-            _run(pipeline, function, level, machine)
-
-
-def _thoroughly(builder: Any) -> Any:
-    return binding.PassBuilder.getFunctionPassManager(builder)
-
-
-def _briefly(_: Any) -> Any:
-    """What takes time in proportion to the code.
-
-    To move invariant code and to simplify counters takes LLVM longer than all the rest
-    in a loop of a thousand blocks, and our own passes took out of it what is worth it:
-    a step of Brax's ant is compiled in 60 % of the time, and runs as fast.
-    """
-    passes = binding.create_new_function_pass_manager()
-    for name in BRIEFLY:
-        getattr(passes, f"add_{name}_pass")()
-    return passes
-
-
-def _is_huge(function: Any) -> bool:
-    return sum(1 for _ in function.blocks) > HUGE
+            _run(binding.PassBuilder.getFunctionPassManager, function, level, machine)
 
 
 def _is_cold(function: Any) -> bool:
