@@ -99,27 +99,6 @@ def _comparison(op: str, prefix: str) -> Callable[..., ty.Value]:
     return method
 
 
-class Plain(ir.IRBuilder):
-    """llvmlite's own builder, which counts what it writes."""
-
-    def __init__(self, block: ir.Block) -> None:
-        super().__init__(block)
-        self.written = 0
-        #: how often what is written now will run, as far as that is known
-        self.trips = 1.0
-        #: by instruction and type: how often it will run
-        self.runs: dict[tuple[str, str], float] = {}
-        #: by name of a float32 that was a float16 in memory: that one's bits
-        self.halves: dict[str, ty.Value] = {}
-
-    def _insert(self, instr: Any) -> None:
-        self.written += 1
-        called = getattr(getattr(instr, "callee", None), "name", "")
-        key = f"{instr.opname} {called}".strip(), str(instr.type)
-        self.runs[key] = self.runs.get(key, 0.0) + self.trips
-        super()._insert(instr)
-
-
 class Builder(ir.IRBuilder):
     """The builder of a function all of whose instructions it makes."""
 
@@ -166,7 +145,7 @@ class Builder(ir.IRBuilder):
         key = what, str(kind)
         self.runs[key] = self.runs.get(key, 0.0) + self.trips
 
-    def _spared(self, what: str, kind: Any) -> None:
+    def _spared(self, text: str, kind: Any) -> None:
         """An instruction that was asked for, and is not written."""
 
     @property
@@ -191,7 +170,7 @@ class Builder(ir.IRBuilder):
         if known is None:
             known = self._computed[text] = self._write(kind, text)
         else:
-            self._spared(_operation(text), kind)
+            self._spared(text, kind)
         return known
 
     def _write(self, kind: ty.Kind, text: str, line: type[Line] = Line) -> Any:
@@ -370,8 +349,8 @@ class Asked(Builder):
         if what != "cell":  # was counted as a store
             super()._runs(what, kind)
 
-    def _spared(self, what: str, kind: Any) -> None:
-        super()._runs(what, kind)
+    def _spared(self, text: str, kind: Any) -> None:
+        super()._runs(_operation(text), kind)
 
 
 def never_changes(b: ir.IRBuilder, loaded: Any) -> None:

@@ -25,7 +25,7 @@ BRANCHES = ("br", "switch", "phi")
 ADDRESSES = ("i64", "i1")
 #: how the names begin of factors of complex matrices, whose parts are apart
 OF_PARTS = "onescan_"
-#: threads of a block that a multiprocessor runs at the same time
+#: threads that a multiprocessor runs at the same time
 TURN = 128
 
 

@@ -7,8 +7,8 @@ from typing import Any
 from llvmlite import ir
 
 from onescan.emit import types as ty
-from onescan.emit.builder import Plain
 from onescan.targets.nvidia.mbarriers import Mbarriers
+from onescan.targets.nvidia.plain import Plain
 
 
 class AccessBuilder(Plain):

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from onescan.emit.builder import Plain
 from onescan.emit.emitter import Emitter
 from onescan.emit.rules import RULES
+from onescan.targets.nvidia.plain import Plain
 
 
 class GpuEmitter(Emitter):
     """One kernel function of a GPU under construction."""
 
-    builder = Plain  # every thread runs it: there is less to save than in vectors
+    builder = Plain
     rules = RULES
     has_unroll_hints = False
     has_read_only_loads = True

@@ -28,12 +28,11 @@ from onescan.plan.work import Work, equations, step_of
 from onescan.primitives import record_of
 from onescan.targets.nvidia.machine import Chip
 from onescan.targets.nvidia.shares import unit_of
+from onescan.tune.gpu import TURN
 
 WARP = 32
 #: threads of a block where each has its own lane
 MOST = 256
-#: threads that a multiprocessor runs at the same time
-AT_ONCE = 128
 #: operations of a lane's step that one thread does alone, with few lanes and with
 #: more than fill the chip, and numbers that its widest value may have
 ALONE, ALONE_OF_MANY, WIDEST = 1200, 3000, 64
@@ -90,7 +89,7 @@ def _lanes(axes: Sequence[Merged]) -> int:
 
 def _is_short(loop: Loop, works: list[Work], axes: list[Merged], chip: Chip) -> bool:
     """Whether a step of a lane is little enough for one thread."""
-    many = _lanes(axes) >= AT_ONCE * chip.cores
+    many = _lanes(axes) >= TURN * chip.cores
     most = ALONE_OF_MANY if many else ALONE
     return _operations(works, axes) <= most and _widest(loop, axes) <= WIDEST
 
@@ -120,7 +119,7 @@ def _soonest(works: list[Work], axes: list[Merged], chip: Chip) -> list[Merged]:
     """
 
     def taken(some: tuple[Merged, ...]) -> float:
-        rounds = max(1.0, _lanes(some) / (AT_ONCE * chip.cores))
+        rounds = max(1.0, _lanes(some) / (TURN * chip.cores))
         return rounds * _operations(works, some)
 
     most = sorted(axes, key=lambda axis: -share(works, axis))[:TRIED]
