@@ -19,6 +19,7 @@ from onescan import switches
 from onescan.explain.decide import Decision, meant
 from onescan.loop import Loop
 from onescan.lowering.hook import types_of
+from onescan.lowering.outcome import Seen
 from onescan.passes import surround
 from onescan.passes.split import run
 
@@ -82,7 +83,7 @@ def _native(decision: Decision) -> Callable[[Loop], Any]:
 
     def engine(loop: Loop) -> Any:
         settings = replace(switches.current(), tune=False)
-        return pipeline.called(pipeline.planned(loop, target, settings), target, {})
+        return pipeline.called(pipeline.planned(loop, target, settings), target, Seen())
 
     return engine
 

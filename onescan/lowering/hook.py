@@ -12,7 +12,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import lru_cache, partial
 from typing import Any
 
@@ -26,7 +26,7 @@ from onescan.loop import LeaveToXla, Loop
 from onescan.lowering.absorb import absorbed
 from onescan.lowering.batches import seen_axes
 from onescan.lowering.llvm import compile_loop
-from onescan.lowering.outcome import Left, Native
+from onescan.lowering.outcome import Left, Native, Slower
 from onescan.passes.surround import Lower
 from onescan.plan.work import equations
 from onescan.reports import kept, rows
@@ -98,13 +98,20 @@ def _lower(
     try:
         with types_of(loop), switches.using(**changes), no_collections():
             outcome = _outcome(ctx, loop, args)
-            if isinstance(outcome, Native):
-                check = settings.check and not inner
-                lower = lower_both if check else _lower_native
+            check = settings.check and not inner
+            lower = lower_both if check else _lower_native
+            while isinstance(outcome, Native) and results is None:
                 outcome.seen.clear()
                 # a copy, because XLA's turn needs a context without traces of ours
-                results = lower(ctx.replace(), loop, outcome, args, stock)
-                outcome = replace(outcome, notes=(*outcome.notes, *outcome.seen))
+                copy = ctx.replace()
+                try:
+                    results = lower(copy, loop, outcome, args, stock)
+                except Slower:  # measured just now, and known from here on
+                    undo()
+                    _of_the_same.cache_clear()
+                    outcome = _outcome(ctx, loop, args)
+            if isinstance(outcome, Native):
+                outcome = outcome.as_seen()
             elif outcome.lower is not None:
                 with _inside(outcome):
                     passed = outcome.lower(ctx.replace(), *args)

@@ -3,13 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from onescan.loop import LeaveToXla
+from onescan.tune.choose import Choice
 from onescan.tune.speed import Speed
 
-#: an ordered set of notes
-Seen = dict[str, None]
+
+class Slower(LeaveToXla):
+    """A loop that XLA runs faster, and what shows it."""
+
+    def __init__(self, choice: Choice) -> None:
+        super().__init__(choice.reason)
+        self.choice = choice
+
+
+@dataclass
+class Seen:
+    """What was found where a kernel's call was put into a program."""
+
+    notes: dict[str, None] = field(default_factory=dict)  # an ordered set
+    speed: Speed | None = None  # if a trial measured it
+
+    def clear(self) -> None:
+        """Forget what was found in another place."""
+        self.notes.clear()
+        self.speed = None
 
 
 @dataclass(frozen=True)
@@ -19,8 +39,13 @@ class Native:
     lower: Callable[..., Sequence[Any]]
     passes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  # what they did
-    seen: Seen = field(default_factory=dict)  # what `lower` found, as notes
+    seen: Seen = field(default_factory=Seen)  # what `lower` found
     speed: Speed | None = None  # of a step, by both engines, where it is known
+
+    def as_seen(self) -> Native:
+        """The same with what `lower` found."""
+        notes = (*self.notes, *self.seen.notes)
+        return replace(self, notes=notes, speed=self.seen.speed or self.speed)
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@
     plan       how the loop lies over the device
     emit       the kernel as LLVM IR
     verify     no work is done twice, or the plan is made anew
-    choose     which engine runs it, by prediction or a trial
-    call       the kernel compiled, and its call in the program
+    choose     which engine runs it, by prediction
+    call       the kernel compiled, tried if need be, and its call in the program
 
 `decide` goes down to the choice, and `compile_loop` all the way.  A step that cannot
 take a loop raises `LeaveToXla` with the reason, and XLA keeps the loop.
@@ -22,7 +22,7 @@ from typing import Any
 
 from onescan.emit.support import require_supported
 from onescan.loop import LeaveToXla, Loop
-from onescan.lowering.outcome import Left, Native, Seen
+from onescan.lowering.outcome import Left, Native, Seen, Slower
 from onescan.lowering.real_products import by_parts
 from onescan.lowering.views import apart, views
 from onescan.passes import KERNEL_PASSES, WHILE_PASSES
@@ -34,8 +34,8 @@ from onescan.passes.worth import operations
 from onescan.plan.plan import Plan
 from onescan.switches import Settings
 from onescan.targets import target_of
-from onescan.targets.base import Target
-from onescan.tune.choose import Choice
+from onescan.targets.base import Placed, Target
+from onescan.tune.choose import Choice, settled
 
 #: the share of a step's operations that must leave a loop which XLA keeps, for it to be
 #: taken apart: what waits in memory for it costs too
@@ -49,14 +49,6 @@ class Compiled:
     plan: Plan
     kernel: Any
     choice: Choice | None = None
-
-
-class Slower(LeaveToXla):
-    """A loop that XLA runs faster, and what shows it."""
-
-    def __init__(self, choice: Choice) -> None:
-        super().__init__(choice.reason)
-        self.choice = choice
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +152,7 @@ def _is_worth_it(passed: Passed, unroll: int, target: Target) -> bool:
 def _native(decision: Decision, target: Target) -> Native:
     """Kernels, and what is around them."""
     assert decision.passed is not None
-    seen: Seen = {}
+    seen = Seen()
     calls = [called(kernel, target, seen) for kernel in decision.kernels]
     speed = decision.choice.speed if decision.choice else None
     lower = decision.passed.around(calls)
@@ -183,20 +175,24 @@ def _left(decision: Decision) -> Left:
     return Left(reason, **passed.told, speed=speed, lower=lower)
 
 
-def called(compiled: Compiled, target: Target, notes: Seen) -> Lower:
-    """How the program calls a kernel, or one that reads its operands elsewhere."""
+def called(compiled: Compiled, target: Target, found: Seen) -> Lower:
+    """How the program calls a kernel, or one that reads its operands elsewhere.
+
+    What has to be measured is measured here, by the kernel that will run.
+    """
     plan = compiled.plan
     plainly = cache(partial(target.lower, plan, compiled.kernel))
 
     def lower(ctx: Any, *args: Any) -> Sequence[Any]:
-        notes.update(dict.fromkeys(target.notes(plan)))
+        found.notes.update(dict.fromkeys(target.notes(plan)))
         given, zeros = by_parts(plan, args)
         joined = plan.joined - apart(plan, given)
         here = replace(plan, joined=joined, zeros=zeros)
         seen = views(here, given, ctx.avals_in, target.reads_two_arrays)
         if not seen and joined == plan.joined:
+            _measure(compiled, target, Placed(plainly, ctx.avals_in), found)
             return plainly()(ctx, *args)
-        notes.update(dict.fromkeys(seen.notes))
+        found.notes.update(dict.fromkeys(seen.notes))
         there = replace(
             here,
             starts=seen.starts,
@@ -204,7 +200,23 @@ def called(compiled: Compiled, target: Target, notes: Seen) -> Lower:
             tails=seen.tails,
             counters=seen.counters,
         )
-        call = target.lower(there, target.build(there))
-        return call(ctx.replace(avals_in=seen.types), *seen.args)
+        call = cache(lambda: target.lower(there, target.build(there)))
+        whole = None if joined or zeros else Placed(call, seen.types)
+        _measure(compiled, target, whole, found)
+        return call()(ctx.replace(avals_in=seen.types), *seen.args)
 
     return lower
+
+
+def _measure(
+    compiled: Compiled, target: Target, placed: Placed | None, found: Seen
+) -> None:
+    """Time a kernel where that is to decide; `Slower` if XLA's loop is faster."""
+    plan, kernel, choice = compiled.plan, compiled.kernel, compiled.choice
+    if choice is None or choice.unmeasured is None:
+        return
+    expected = choice.speed
+    choice = settled(choice, lambda: target.tried(plan, kernel, expected, placed))
+    if not choice.native:
+        raise Slower(choice)
+    found.speed = found.speed or choice.speed

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from onescan.loop import Equation, LeaveToXla, Loop
@@ -23,6 +24,14 @@ from onescan.tune.speed import Speed
 
 #: puts a call into a program: ``(ctx, *operands) -> results``
 Lower = Callable[..., Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class Placed:
+    """The call of a kernel in a program, and the types of what it is given there."""
+
+    lower: Callable[[], Lower]  # which compiles it
+    types: Sequence[Any]
 
 
 class TooLarge(LeaveToXla):
@@ -105,6 +114,12 @@ class Target(ABC):
     def choice(self, plan: Plan, kernel: Any, settings: Settings) -> Choice | None:
         """Which engine should run a loop, where that is predicted or measured."""
         return None
+
+    def tried(
+        self, plan: Plan, kernel: Any, expected: Speed, placed: Placed | None
+    ) -> Speed:
+        """Both engines timed, for a choice that is not measured yet."""
+        raise NotImplementedError
 
     @property
     def costs(self) -> Costs | None:

@@ -6,34 +6,42 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from jax import lax
+from jax.core import ShapedArray
 
 from onescan.loop import nbytes
 from onescan.passes.surround import arguments, bound, stock
 from onescan.plan.joined import whole_type
 from onescan.plan.plan import Plan
-from onescan.targets.base import Target
+from onescan.targets.base import Placed, Target
 from onescan.tune.measure import Trial, measured
 from onescan.tune.speed import Speed
 
 #: seconds that a trial's loop takes the slower engine by prediction, and bytes it moves
 SECONDS, BYTES = 0.01, 64 << 20
 #: the same up to which the whole loop is tried, which is compiled already
-WHOLE_SECONDS = 0.1
+WHOLE_SECONDS, WHOLE_BYTES = 0.1, 256 << 20
 
 
-def tried(target: Target, plan: Plan, kernel: Any, expected: Speed) -> Speed:
+def tried(
+    target: Target, plan: Plan, kernel: Any, expected: Speed, placed: Placed | None
+) -> Speed:
     """Both engines on some steps of a loop: by the kernel itself if that is short.
 
-    Then what was compiled for the trial is what the program runs.
+    Then what was compiled for the trial is what the program runs: the kernel as it is
+    `placed` there, or else one that reads its operands elsewhere.
     """
     loop = plan.loop.in_steps()
     each, step = nbytes(loop.x_avals + loop.y_avals), expected.native or 1e-9
     slower = max(step, expected.xla or 0.0)
-    most = max(2, BYTES // max(each, 1))
-    some = max(2, min(loop.length, int(SECONDS / slower) + 1, most))
-    short = loop.replace(length=some)
-    whole = loop.length <= most and loop.length * step <= WHOLE_SECONDS
-    ours = loop if whole else short
+    some = max(2, min(loop.length, int(SECONDS / slower) + 1, BYTES // max(each, 1)))
+    theirs = (loop.plain or loop).in_steps().replace(length=some)
+    xla = Trial(bound(theirs, stock(theirs)), arguments(theirs), theirs.length)
+    whole = loop.length * each <= WHOLE_BYTES and loop.length * step <= WHOLE_SECONDS
+    ours = loop if whole else loop.replace(length=some)
+    if ours is plan.loop and placed is not None and not plan.joined:
+        types = [ShapedArray(aval.shape, aval.dtype) for aval in placed.types]
+        call = bound(ours, lambda ctx, *args: placed.lower()(ctx, *args))
+        return measured(Trial(call, types, ours.length), xla)
     if ours is not plan.loop:
         plan, kernel = target.verified(*target.fitting(target.plan(ours)))
 
@@ -41,11 +49,7 @@ def tried(target: Target, plan: Plan, kernel: Any, expected: Speed) -> Speed:
         lower = target.lower(plan, kernel)
         return _of_whole_numbers(plan, bound(ours, lower))(*args)
 
-    theirs = (loop.plain or loop).in_steps().replace(length=some)
-    return measured(
-        Trial(native, _given(plan), ours.length),
-        Trial(bound(theirs, stock(theirs)), arguments(theirs), theirs.length),
-    )
+    return measured(Trial(native, _given(plan), ours.length), xla)
 
 
 def _given(plan: Plan) -> list[Any]:

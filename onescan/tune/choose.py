@@ -48,6 +48,8 @@ class Choice:
 
     native: bool
     speed: Speed
+    #: the name of what is to be measured before it holds, where nobody has
+    unmeasured: str | None = None
 
     @property
     def reason(self) -> str:
@@ -64,30 +66,47 @@ def choose(
     predicted: Speed,
     may_measure: bool,
     name: Callable[[], str],
-    trial: Callable[[], Speed] | None,
-    border: Border | None = None,
+    may_try: bool,
+    border: Border = USUAL,
 ) -> Choice:
-    """Decide about a loop; `trial` measures it, `name` says what that would measure.
+    """Decide about a loop; `name` says what a measurement would measure.
 
     Without a trial, by what is known: measured before, or predicted.
     """
-    ratio, border = predicted.ratio or 1.0, border or USUAL
+    ratio = predicted.ratio or 1.0
     sure = not border.hopeless < ratio < border.sure
     if sure or not (may_measure and _is_worth_it(loop, predicted)):
         unknown = loop.is_while and _has_whiles(loop)
         least = max(border.slower, NEVER_MEASURED if unknown else 0.0)
         return Choice(ratio > least, predicted)
     key = name()
-    if key not in _choices:
-        times = store.read(key)
-        if times is None:
-            if trial is None:
-                return Choice(True, predicted)
-            times = trial()
-            if times.quiet:  # else the next process measures again
-                store.write(key, times)
+    measured = _known(key)
+    if measured is None:
+        return Choice(True, predicted, unmeasured=key if may_try else None)
+    return _by(measured)
+
+
+def settled(choice: Choice, trial: Callable[[], Speed]) -> Choice:
+    """A choice that holds, after a trial if nobody made one."""
+    key = choice.unmeasured
+    if key is None:
+        return choice
+    measured = _known(key)
+    if measured is None:
+        measured = _choices[key] = trial()
+        if measured.quiet:  # else the next process measures again
+            store.write(key, measured)
+    return _by(measured)
+
+
+def _known(key: str) -> Speed | None:
+    """What was measured before, in this process or another."""
+    if key not in _choices and (times := store.read(key)) is not None:
         _choices[key] = times
-    measured = _choices[key]
+    return _choices.get(key)
+
+
+def _by(measured: Speed) -> Choice:
     assert measured.native is not None
     assert measured.xla is not None
     return Choice(measured.native <= CLOSE * measured.xla, measured)

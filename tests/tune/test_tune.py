@@ -12,6 +12,7 @@ from kernels import kernel_of, loop_in, plan_of
 
 import onescan
 from onescan import switches
+from onescan.targets.cpu import borders
 from onescan.targets.cpu.target import Cpu
 from onescan.tune import choose, measure, store
 from onescan.tune.choose import Choice
@@ -33,9 +34,8 @@ def decide(times, trial=None, loop=None, may_measure=True, key="k"):
     def never():
         raise AssertionError("measured")
 
-    return choose.choose(
-        loop or looped()[0], times, may_measure, lambda: key, trial or never
-    )
+    choice = choose.choose(loop or looped()[0], times, may_measure, lambda: key, True)
+    return choose.settled(choice, trial or never)
 
 
 @pytest.fixture(autouse=True)
@@ -75,7 +75,7 @@ def test_sure_predictions_are_not_measured():
 def test_a_reason_does_not_contradict_its_numbers():
     border = choose.Border(slower=1.3)
     loop, speed = looped()[0], Speed(10e-6, 11e-6)
-    left = choose.choose(loop, speed, False, lambda: "k", None, border)
+    left = choose.choose(loop, speed, False, lambda: "k", False, border)
     assert not left.native
     assert left.reason == (
         "a kernel is not expected to be clearly faster (10 us, XLA 11 us)"
@@ -160,7 +160,7 @@ def test_both_engines_are_timed(monkeypatch):
     """A real trial of a small loop, by the whole pipeline."""
     monkeypatch.setattr(choose, "WORTH", 0.0)
     monkeypatch.setattr(measure, "_turns_taken", lambda: 0)
-    monkeypatch.setattr(choose, "USUAL", choose.Border(sure=1e9, hopeless=0.0))
+    monkeypatch.setattr(borders, "KNOWN", choose.Border(sure=1e9, hopeless=0.0))
     onescan.clear_report()
     switches.set_globally(tune=True)
     try:

@@ -22,10 +22,10 @@ from onescan.plan.work import equations, step_of
 from onescan.primitives import record_of
 from onescan.runtime import compiler
 from onescan.switches import Settings
-from onescan.targets.base import Lower, Target
+from onescan.targets.base import Lower, Placed, Target
 from onescan.targets.cpu import products  # noqa: F401, which lowers products
+from onescan.targets.cpu.borders import border
 from onescan.targets.cpu.build import build
-from onescan.targets.cpu.emitter import ON_STACK
 from onescan.targets.cpu.joins import joining
 from onescan.targets.cpu.kernel import (
     Kernel,
@@ -41,7 +41,7 @@ from onescan.targets.cpu.products.steps import tiled, told
 from onescan.targets.cpu.transposes import Orders, transposing
 from onescan.targets.trial import tried
 from onescan.tune import store
-from onescan.tune.choose import Border, Choice
+from onescan.tune.choose import Choice
 from onescan.tune.choose import choose as choose_engine
 from onescan.tune.costs import Costs, costs_of
 from onescan.tune.predict import by_xla, predicted
@@ -53,9 +53,6 @@ LARGE_PRODUCT = 30_000_000
 LONG = 5000
 #: instructions of an equation in large bodies, at least
 LEAST = 3
-#: XLA keeps a loop whose values lie in memory if it was not measured and is not clearly
-#: faster: what memory costs is not predicted, and XLA has all cores for each operation
-FROM_MEMORY = Border(sure=3.0, slower=1.3)
 #: lanes of a vector that is worth it
 FEWEST_LANES = 4
 
@@ -167,14 +164,14 @@ class Cpu(Target):
         loop, machine = plan.loop, self.machine
         times = predicted(loop, kernel.profile, machine.cores, self.costs)
         name = lambda: store.key_of(name_of(kernel), machine, *compat.versions())
-        trial = (lambda: self._trial(plan, kernel, times)) if settings.trials else None
-        walks = kernel.profile.held > ON_STACK and not plan.stencil
-        border = FROM_MEMORY if walks else None
-        return choose_engine(loop, times, settings.may_measure, name, trial, border)
+        trusted, may_try = border(plan, kernel.profile), settings.trials > 0
+        return choose_engine(loop, times, settings.may_measure, name, may_try, trusted)
 
-    def _trial(self, plan: Plan, kernel: Kernel, expected: Speed) -> Speed:
-        """A trial, with what is converted around the kernel."""
-        found = tried(self, plan, kernel, expected)
+    def tried(
+        self, plan: Plan, kernel: Kernel, expected: Speed, placed: Placed | None
+    ) -> Speed:
+        """With what is converted around the kernel."""
+        found = tried(self, plan, kernel, expected, placed)
         around = 1e-9 * plan.loop.converted * self.costs.streamed_byte
         return replace(found, native=(found.native or 0.0) + around)
 

@@ -14,7 +14,7 @@ from onescan.plan.layout import buffer_layouts
 from onescan.plan.plan import Plan
 from onescan.primitives import record_of
 from onescan.switches import Settings
-from onescan.targets.base import Lower, Target
+from onescan.targets.base import Lower, Placed, Target
 from onescan.targets.nvidia import launch
 from onescan.targets.nvidia.build import build
 from onescan.targets.nvidia.launch import Kernel
@@ -101,11 +101,13 @@ class Nvidia(Target):
         name = lambda: store.key_of(
             launch.name_of(kernel), self.machine, compat.driver(), *compat.versions()
         )
-        here = settings.trials and compat.runs_on_gpu()
-        trial = (lambda: tried(self, plan, kernel, times)) if here else None
-        return choose_engine(
-            plan.loop, times, settings.may_measure, name, trial, BORDER
-        )
+        here = settings.trials > 0 and compat.runs_on_gpu()
+        return choose_engine(plan.loop, times, settings.may_measure, name, here, BORDER)
+
+    def tried(
+        self, plan: Plan, kernel: Kernel, expected: Speed, placed: Placed | None
+    ) -> Speed:
+        return tried(self, plan, kernel, expected, placed)
 
     def by_xla(self, loop: Loop) -> Speed:
         return Speed(xla=by_xla(loop))

@@ -1,0 +1,72 @@
+"""How far predictions for a CPU can be trusted, by the kind of loop.
+
+Of 336 random loops that were tried (`benchmarks/borders.py` collects them), 23 were
+slower as kernels, at any predicted ratio up to 2, and all 23 were alike: one thread
+walks through values of thousands of numbers, which XLA divides among the cores, or
+multiplies large matrices, or a step holds more than a cache.  None of the other 163
+was slower, the least of them 1.08 times as fast as XLA's loop.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import jax.numpy as jnp
+import numpy as np
+
+from onescan.plan.plan import Plan
+from onescan.plan.profile import Profile
+from onescan.plan.work import Work, step_of
+from onescan.primitives import record_of
+from onescan.targets.cpu.emitter import ON_STACK
+from onescan.tune.choose import USUAL, Border
+
+#: for loops of a kind in which no kernel was slower
+KNOWN = Border(sure=0.9)
+#: XLA keeps a loop whose values lie in memory if it was not measured and is not clearly
+#: faster: what memory costs is not predicted, and XLA has all cores for each operation
+FROM_MEMORY = Border(sure=3.0, slower=1.3)
+#: numbers of a value from which XLA may be ahead of one thread
+WIDE = 4096
+#: multiply-adds of a product from which its library may be ahead
+PRODUCT = 5e5
+#: bytes that a step may hold
+HELD = 1 << 20
+#: what those loops were made of
+KINDS = {"view", "source", "identity", "elementwise", "reduction", "cumulative"}
+KINDS |= {"product", "joined", "gather", "update"}
+
+
+def border(plan: Plan, profile: Profile) -> Border:
+    """How far the prediction for a kernel can be trusted."""
+    if _is_known(plan, profile):
+        return KNOWN
+    walks = profile.held > ON_STACK and not plan.stencil
+    return FROM_MEMORY if walks else USUAL
+
+
+def _is_known(plan: Plan, profile: Profile) -> bool:
+    """Whether it is of a kind in which no kernel was slower."""
+    if plan.loop.is_while or plan.stencil or plan.batch_major or profile.held > HELD:
+        return False
+    alone = profile.tiles == 1
+    return all(_is_known_work(work, alone) for work in step_of(plan.loop))
+
+
+def _is_known_work(work: Work, alone: bool) -> bool:
+    eqn = work.eqn
+    kind = record_of(eqn).kind
+    if kind not in KINDS or (kind == "product" and work.elements * work.each > PRODUCT):
+        return False
+    types = [v.aval for v in (*eqn.invars, *eqn.outvars)]
+    if any(_is_half(aval.dtype) for aval in types):
+        return False
+    whole = kind not in (
+        "gather",
+        "update",
+    )  # these touch a part of what they are given
+    return not (alone and whole) or all(prod(aval.shape) < WIDE for aval in types)
+
+
+def _is_half(dtype: np.dtype) -> bool:
+    return jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize < 4
