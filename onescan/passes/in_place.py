@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,8 @@ from onescan.passes.split import Split, parts_of, rebuilt, unchanged, variables
 from onescan.passes.traced import traced
 
 SUMS = ("add", "add_any")
+#: the share of an array that is a few of its elements
+FEW = 0.5
 
 
 def in_place(loop: Loop) -> Split | None:
@@ -118,10 +121,11 @@ def _pad(maker: Equation, makers: Mapping[Any, Equation]) -> Update | None:
     part, filler = maker.invars
     config = maker.params["padding_config"]
     plain = all(low >= 0 and high >= 0 and inner == 0 for low, high, inner in config)
-    if not plain or not _is_zeros(filler, makers):
+    sizes, whole = tuple(part.aval.shape), maker.outvars[0].aval.shape
+    few = prod(sizes) <= FEW * prod(whole)
+    if not plain or not few or not _is_zeros(filler, makers):
         return None
     starts = [low for low, _, _ in config]
-    sizes = tuple(part.aval.shape)
 
     def apply(whole: Any, part: Any) -> Any:
         ends = [low + n for low, n in zip(starts, sizes, strict=True)]

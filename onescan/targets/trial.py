@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from typing import Any
 
+import numpy as np
 from jax import lax
 from jax.core import ShapedArray
 
@@ -38,18 +40,47 @@ def tried(
     xla = Trial(bound(theirs, stock(theirs)), arguments(theirs), theirs.length)
     whole = loop.length * each <= WHOLE_BYTES and loop.length * step <= WHOLE_SECONDS
     ours = loop if whole else loop.replace(length=some)
-    if ours is plan.loop and placed is not None and not plan.joined:
-        types = [ShapedArray(aval.shape, aval.dtype) for aval in placed.types]
-        call = bound(ours, lambda ctx, *args: placed.lower()(ctx, *args))
-        return measured(Trial(call, types, ours.length), xla)
     if ours is not plan.loop:
         plan, kernel = target.verified(*target.fitting(target.plan(ours)))
+        placed = None
+    if placed is None or plan.joined:
+        lower = cache(partial(target.lower, plan, kernel))
+        call = bound(ours, lambda ctx, *args: lower()(ctx, *args))
+        native = Trial(_of_whole_numbers(plan, call), _given(plan), ours.length)
+    else:
+        types = [ShapedArray(aval.shape, aval.dtype) for aval in placed.types]
+        call = bound(ours, lambda ctx, *args: placed.lower()(ctx, *args))
+        native = Trial(call, types, ours.length)
+    turned = {} if plan.joined or loop.plain else dict(enumerate(plan.layouts))
+    orders = {i: turned[i] for i in plan.batch_major if i in turned}
+    count = len(loop.body.in_avals)
+    return measured(_turned(native, orders, count), _turned(xla, orders, count))
 
-    def native(*args: Any) -> list[Any]:  # compiled where it is traced
-        lower = target.lower(plan, kernel)
-        return _of_whole_numbers(plan, bound(ours, lower))(*args)
 
-    return measured(Trial(native, _given(plan), ours.length), xla)
+def _turned(trial: Trial, orders: Mapping[int, Sequence[int]], count: int) -> Trial:
+    """The same from and to arrays whose dimensions are in these orders.
+
+    Programs have them so; what XLA's loop needs in another order, it has to turn.
+    Results are numbered from `count` on.
+    """
+    if not orders:
+        return trial
+    types = list(trial.types)
+    for i, order in orders.items():
+        if i < count:
+            shape = [types[i].shape[axis] for axis in order]
+            types[i] = ShapedArray(shape, types[i].dtype)
+
+    def turned(*args: Any) -> list[Any]:
+        back = {i: np.argsort(order) for i, order in orders.items()}
+        given = [x.transpose(back[i]) if i in back else x for i, x in enumerate(args)]
+        outs = trial.function(*given)
+        return [
+            y.transpose(orders[i]) if i in orders else y
+            for i, y in enumerate(outs, start=count)
+        ]
+
+    return Trial(turned, types, trial.steps)
 
 
 def _given(plan: Plan) -> list[Any]:

@@ -91,3 +91,13 @@ def test_sums_with_what_is_not_zero_stay():
 
     loop, _ = loop_of(step, TABLE, XS)
     assert in_place(loop) is None
+
+
+@pytest.mark.parametrize(("rows", "changed"), [(2, True), (6, False)])
+def test_most_of_an_array_is_not_a_few_elements(rows, changed):
+    """A sum with a margin of zeros is one walk over both; an update would be three."""
+    pad = lambda x: lax.pad(x, 0.0, [(1, 6 - rows, 0), (0, 0, 0)])
+    loop, _ = loop_of(
+        lambda c, x: (c + pad(x), None), jnp.zeros((7, 5)), jnp.ones((3, rows, 5))
+    )
+    assert (in_place(loop) is not None) == changed

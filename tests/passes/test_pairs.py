@@ -133,7 +133,9 @@ def test_xla_is_tried_with_complex_numbers(monkeypatch: pytest.MonkeyPatch) -> N
     target = target_of("cpu")
     plan = target.plan(split.loop)
     monkeypatch.setattr(trial, "measured", lambda ours, theirs: (ours, theirs))
-    ours, theirs = trial.tried(target, plan, target.build(plan), Speed(1e-6, 1e-6))  # type: ignore[misc]
+    ours, theirs = trial.tried(
+        target, plan, target.build(plan), Speed(1e-6, 1e-6), None
+    )  # type: ignore[misc]
     is_complex = lambda a: np.issubdtype(a.dtype, np.complexfloating)
     assert [is_complex(a) for a in theirs.types] == [True, True]
     assert [is_complex(a) for a in ours.types] == [True, True]

@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
+from kernels import loop_in
 from passing import loop_of
 from stencil_bodies import BODIES, gray_scott, grid, neighbours, roll
 
@@ -126,3 +128,17 @@ def test_ways_count_rolls_as_one_and_results_together():
     y = next(e.outvars[0] for e in jaxpr.eqns if e.primitive.name == "mul")
     assert len(ways(jaxpr)[y]) == 2
     assert again(jaxpr)[y] == 1
+
+
+def test_what_is_read_twice_is_stored_only_where_that_is_faster():
+    """The differences in a gradient of them are two operations, and lie in no cache."""
+
+    def step(x, _):
+        squares = lambda x: sum(jnp.sum(jnp.diff(x, axis=i) ** 2) for i in range(3))
+        return x - 0.05 * jax.grad(squares)(x), None
+
+    target = Cpu(HOST)
+    loop = loop_in(lambda x: lax.scan(step, x, None, 5), jnp.ones((48, 48, 48)))
+    plan, _ = target.verified(*target.fitting(target.plan(loop)))
+    assert plan.stencil
+    assert not plan.stored

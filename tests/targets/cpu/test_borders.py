@@ -1,0 +1,54 @@
+"""For which loops predictions are trusted, and which are tried."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax import lax
+from kernels import kernel_of, loop_in, plan_of
+
+from onescan.targets.cpu import borders
+from onescan.targets.cpu.borders import FROM_MEMORY, KNOWN
+from onescan.tune.choose import USUAL, Border
+
+ROW, WIDE, HUGE = (jnp.ones(n) for n in (512, 1 << 14, 1 << 18))
+MATRIX = jnp.ones((128, 128))
+
+
+def looped(step: Callable[..., Any], carry: Any) -> tuple[Callable[..., Any], Any]:
+    return lambda c: lax.scan(lambda c, _: (step(c), None), c, None, 50), carry
+
+
+def of_lanes(c: Any) -> Any:
+    rows = jnp.ones((c.size, 50))  # time lies inside the lanes
+    return jax.vmap(lambda c, xs: lax.scan(lambda c, x: (c * x, c), c, xs))(c, rows)
+
+
+CASES = {
+    "lanes": (*looped(jnp.sin, WIDE), KNOWN),
+    "small values": (*looped(lambda c: c - c.mean(), ROW), KNOWN),
+    "one thread, wide values": (*looped(lambda c: c - c.mean(), WIDE), USUAL),
+    "and much of them": (*looped(lambda c: jnp.cumsum(c)[::-1], HUGE), FROM_MEMORY),
+    "a large product": (*looped(lambda c: jnp.tanh(c @ c), MATRIX), USUAL),
+    "half precision": (*looped(jnp.sin, WIDE.astype("float16")), USUAL),
+    "a sort": (*looped(jnp.sort, ROW), USUAL),
+    "time inside": (of_lanes, WIDE, USUAL),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_borders(case: str) -> None:
+    f, carry, expected = CASES[case]
+    assert border_of(f, carry) == expected
+
+
+def border_of(f: Callable[..., Any], carry: Any) -> Border:
+    loop = loop_in(f, carry)
+    plan = plan_of(loop.replace(added_axes=int(f is of_lanes)))
+    profile = kernel_of(plan).profile
+    assert profile is not None
+    return borders.border(plan, profile)
