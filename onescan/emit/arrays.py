@@ -326,7 +326,13 @@ class Memory:
         near = known is not None and known[0] > -FAR and known[1] < FAR
         if near and has(b, AVX512) and self.dtype.itemsize >= 4:
             return b.gather(self._address(b, start), others, element)
-        value: ty.Value = nothing(ty.with_width(element, width))
+        kind = ty.with_width(element, width)
+        if isinstance(others, int) and 1 < others <= interleave.CLOSE:
+            read = lambda k: b.load(
+                self._address(b, add(b, start, k)), typ=kind, align=self.dtype.itemsize
+            )
+            return interleave.every(b, read, others, width)
+        value: ty.Value = nothing(kind)
         for lane in range(width):
             address = self._lane(b, start, others, lane)
             loaded = b.load(address, typ=element, align=self.dtype.itemsize)

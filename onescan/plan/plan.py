@@ -55,13 +55,13 @@ class Tail:
 
 
 def minor_dimension(shape: tuple[int, ...], width: int, across: int = ACROSS) -> int:
-    """The last dimension, or the longest where the last ones are a few numbers."""
+    """The last dimension, or the longest of those behind which are a few numbers."""
     last = len(shape) - 1
     if width < 2 or last < 1 or shape[last] >= width:
         return last
-    longest = max(range(last + 1), key=lambda i: shape[i])
-    few = prod(shape[longest + 1 :]) <= across
-    return longest if few and shape[longest] >= width else last
+    few = [i for i in range(last + 1) if prod(shape[i + 1 :]) <= across]
+    longest = max(few, key=lambda i: (shape[i], i), default=last)
+    return longest if shape[longest] >= width else last
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,62 @@
+"""Arrays whose last dimension is a few numbers: vectors lie along another one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from kernels import by_kernel, by_xla, inputs_of, kernel_of, loop_in, plan_of
+
+from onescan.emit.budget import instructions
+from onescan.plan.plan import minor_dimension
+
+
+@pytest.mark.parametrize(
+    ("shape", "along"),
+    [
+        ((256, 256, 2), 1),
+        ((5000, 16, 2), 1),
+        ((1000, 3, 2), 0),
+        ((40, 8), 0),
+        ((40, 300, 16), 2),
+        ((4, 4, 2), 2),
+        ((256, 20), 1),
+    ],
+)
+def test_vectors_lie_along_the_longest_with_a_few_numbers_behind(
+    shape: tuple[int, ...], along: int
+) -> None:
+    assert minor_dimension(shape, 16) == along
+
+
+def pairs(c: Any, x: Any) -> Any:
+    """Bodies that are pushed by others."""
+    apart = x[None] - c[:, None]
+    squares = (apart**2).sum(-1) + 0.5
+    near = squares < 2.0
+    push = (apart / squares[..., None]).sum(1)
+    pull = (apart * near[..., None]).sum(1) / (1 + near.sum(1, keepdims=True))
+    return c + 0.1 * (pull - push), squares.min()
+
+
+@pytest.mark.parametrize("shape", [(40, 2), (33, 3), (17, 4), (40, 5), (3, 2)])
+def test_nothing_behind_an_array_is_read(shape: tuple[int, ...]) -> None:
+    """Numbers between those that are wanted are read with them, and no others."""
+    loop = loop_in(
+        lambda c, x: lax.scan(pairs, c, x), jnp.ones(shape), jnp.ones((4, *shape))
+    )
+    inputs = inputs_of(loop)
+    found, expected = by_kernel(plan_of(loop), inputs), by_xla(loop, inputs)
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=1e-5)
+
+
+def test_pairs_are_little_code() -> None:
+    """Reading each number of a vector by itself took four times as much."""
+    loop = loop_in(
+        lambda c, x: lax.scan(pairs, c, x), jnp.ones((256, 2)), jnp.ones((4, 256, 2))
+    )
+    assert instructions(kernel_of(plan_of(loop)).module) < 3000
