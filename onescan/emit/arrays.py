@@ -326,13 +326,7 @@ class Memory:
         near = known is not None and known[0] > -FAR and known[1] < FAR
         if near and has(b, AVX512) and self.dtype.itemsize >= 4:
             return b.gather(self._address(b, start), others, element)
-        kind = ty.with_width(element, width)
-        if isinstance(others, int) and 1 < others <= interleave.CLOSE:
-            read = lambda k: b.load(
-                self._address(b, add(b, start, k)), typ=kind, align=self.dtype.itemsize
-            )
-            return interleave.every(b, read, others, width)
-        value: ty.Value = nothing(kind)
+        value: ty.Value = nothing(ty.with_width(element, width))
         for lane in range(width):
             address = self._lane(b, start, others, lane)
             loaded = b.load(address, typ=element, align=self.dtype.itemsize)

@@ -8,7 +8,7 @@ in registers; nothing outside the rows is touched.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 
 from onescan.emit import types as ty
@@ -17,9 +17,6 @@ from onescan.emit.constants import nothing, positions
 #: lanes shuffled at a time: one SIMD register of 4-byte numbers
 CHUNK = 16
 
-
-#: numbers that are so far apart are read together with those between them
-CLOSE = 4
 
 #: one of several vectors, by its number; or a shuffle of two, and its mask
 Tree = int | tuple["Tree", "Tree", tuple[int, ...]]
@@ -114,24 +111,3 @@ def joined(b: ty.Builder, pieces: list[ty.Value]) -> ty.Value:
             for x, y in zip(pieces[::2], pieces[1::2], strict=True)
         ]
     return pieces[0]
-
-
-def every(
-    b: ty.Builder, read: Callable[[int], ty.Value], stride: int, width: int
-) -> ty.Value:
-    """A vector of every second number, say: all are read, and some of them kept.
-
-    `read` gives a vector from a distance on; none is read behind the last number that
-    is wanted.
-    """
-    size = (width - 1) * stride + 1
-    value: ty.Value | None = None
-    for start in [*range(0, size - width, width), size - width]:
-        vector = read(start)
-        found = [j * stride - start for j in range(width)]
-        chosen = [width + k if k >= 0 else j for j, k in enumerate(found)]
-        lanes = [k if k < 2 * width else 0 for k in chosen]  # or of a later read
-        first = vector if value is None else value
-        value = _shuffled(b, first, vector, lanes)
-    assert value is not None
-    return value

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from onescan.emit import interleave
 from onescan.emit import types as ty
 from onescan.emit.arrays import (
     Array,
@@ -19,6 +18,9 @@ from onescan.emit.arrays import (
 from onescan.emit.constants import positions
 from onescan.emit.emitter import Emitter
 
+#: numbers that are so far apart are read together with those between them
+CLOSE = 4
+
 
 def only_vector(index: tuple[Index, ...]) -> int | None:
     """The dimension along which an index is a vector, if it is one of neighbours."""
@@ -29,14 +31,22 @@ def only_vector(index: tuple[Index, ...]) -> int | None:
 def every(
     e: Emitter, x: Array, place: list[Any], along: int, stride: int, width: int
 ) -> ty.Value:
-    """A vector of every second number of an array, say."""
-    begin = place[along]
+    """A vector of every second number, say: all are read, and some of them kept.
 
-    def read(start: int) -> ty.Value:
+    None is read behind the last one that is wanted.
+    """
+    begin, size = place[along], (width - 1) * stride + 1
+    starts = [*range(0, size - width, width), size - width]
+    value: Any = None
+    for start in starts:
         place[along] = Vec(add(e.b, begin, start), width)  # type: ignore[arg-type]
-        return ty.splat(e.b, x.at(tuple(place)), width)
-
-    return interleave.every(e.b, read, stride, width)
+        read = ty.splat(e.b, x.at(tuple(place)), width)
+        found = [j * stride - start for j in range(width)]
+        chosen = [width + k if k >= 0 else j for j, k in enumerate(found)]
+        lanes = [k if k < 2 * width else 0 for k in chosen]  # or of a later read
+        first = read if value is None else value
+        value = e.b.shuffle_vector(first, read, positions(*lanes))
+    return value
 
 
 def backwards(

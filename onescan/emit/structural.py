@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from onescan.emit import interleave
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, Vec, add, as_value, scale
 from onescan.emit.emitter import Emitter
-from onescan.emit.strides import backwards, every, only_vector
+from onescan.emit.strides import CLOSE, backwards, every, only_vector
 from onescan.loop import Equation
 from onescan.primitives.axes import reshape_groups
 
@@ -136,7 +135,7 @@ def slice_(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
 
     def at(index: tuple[Index, ...]) -> ty.Value:
         along = only_vector(index)
-        if along is None or not x.memory or not 1 < strides[along] <= interleave.CLOSE:
+        if along is None or not x.memory or not 1 < strides[along] <= CLOSE:
             return x.at(tuple(place_of(index)))
         row: Any = index[along]
         place = place_of([row.base if d == along else i for d, i in enumerate(index)])

@@ -44,7 +44,7 @@ def pairs(c: Any, x: Any) -> Any:
 
 @pytest.mark.parametrize("shape", [(40, 2), (33, 3), (17, 4), (40, 5), (3, 2)])
 def test_nothing_behind_an_array_is_read(shape: tuple[int, ...]) -> None:
-    """Numbers between those that are wanted are read with them, and no others."""
+    """Vectors lie across the numbers of each body."""
     loop = loop_in(
         lambda c, x: lax.scan(pairs, c, x), jnp.ones(shape), jnp.ones((4, *shape))
     )
