@@ -9,7 +9,7 @@ from llvmlite import ir
 
 from onescan.emit import types as ty
 from onescan.emit.math import halves
-from onescan.emit.math.features import GPU, SATURATES, has
+from onescan.emit.math.features import is_x86
 
 
 def like(value: ty.Value, number: float) -> ty.Value:
@@ -98,7 +98,7 @@ def _convert_float(
 
 def _float_to_int(b: ty.Builder, x: ty.Value, new: np.dtype, kind: ty.Kind) -> ty.Value:
     """Towards zero, held at the ends of the range; NaN is 0."""
-    if isinstance(kind, ir.VectorType) and not has(b, GPU) and not has(b, SATURATES):
+    if isinstance(kind, ir.VectorType) and is_x86(b):
         return _vector_to_int(b, x, new, kind)
     name = "llvm.fptosi.sat" if ty.is_signed(new) else "llvm.fptoui.sat"
     full = f"{name}.{suffix(kind)}.{suffix(x.type)}"

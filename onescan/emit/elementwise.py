@@ -21,6 +21,7 @@ from onescan.emit.convert import convert, intrinsic, like, rounded, suffix
 from onescan.emit.division import divide
 from onescan.emit.emitter import Emitter
 from onescan.emit.math import FUNCTIONS, shared
+from onescan.emit.math.features import is_x86
 from onescan.emit.math.remainder import remainder as exact_remainder
 from onescan.loop import Equation
 from onescan.primitives import record_of
@@ -109,9 +110,26 @@ def minimum(b: ty.Builder, dtype: Any, x: ir.Value, y: ir.Value) -> ir.Value:
 def _extreme(
     b: ty.Builder, dtype: Any, x: ir.Value, y: ir.Value, sign: str
 ) -> ir.Value:
-    if ty.is_float(dtype):  # -0 is smaller than 0, as in XLA
+    if not ty.is_float(dtype):
+        return b.select(compare(b, dtype, sign, x, y), x, y)
+    known = isinstance(x, ir.Constant) or isinstance(y, ir.Constant)
+    if known or not is_x86(b):  # -0 is smaller than 0, as in XLA
         return intrinsic(b, "llvm.maximum" if sign == ">" else "llvm.minimum", x, y)
-    return b.select(compare(b, dtype, sign, x, y), x, y)
+    if sign == "<":
+        return _smaller(b, x, y)
+    return b.fneg(_smaller(b, b.fneg(x), b.fneg(y)))
+
+
+def _smaller(b: ty.Builder, x: ir.Value, y: ir.Value) -> ir.Value:
+    """The smaller of two floats on x86, in three instructions.
+
+    Its own gives the second of two zeros, or of two of which one is NaN: asked both
+    ways, it gives both, and their bits together are those of -0 or a NaN.
+    """
+    element = ty.I64 if ty.element_type(x) == ty.F64 else ty.I32
+    kind = ty.with_width(element, ty.width_of(x))
+    ways = [b.select(b.fcmp_ordered("<", u, v), u, v) for u, v in ((x, y), (y, x))]
+    return b.bitcast(b.or_(*(b.bitcast(way, kind) for way in ways)), x.type)
 
 
 def compare(b: ty.Builder, dtype: Any, sign: str, x: ir.Value, y: ir.Value) -> ir.Value:

@@ -27,3 +27,8 @@ def allow(module: ir.Module, names: Iterable[str]) -> None:
 def has(b: Any, name: str) -> bool:
     """Whether the module that a builder works on may count on a feature."""
     return f"onescan.{name}" in b.module.namedmetadata
+
+
+def is_x86(b: Any) -> bool:
+    """Whether it is for such a processor: the others do more in one instruction."""
+    return not has(b, GPU) and not has(b, SATURATES)
