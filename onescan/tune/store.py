@@ -15,6 +15,9 @@ from pathlib import Path
 
 from onescan.tune.speed import Speed
 
+#: the way of measuring, by number: with another one, what was measured is forgotten
+WAY = 2
+
 
 def folder() -> Path:
     """Where the files are: the user's cache, as other programs have it."""
@@ -24,7 +27,8 @@ def folder() -> Path:
 
 def key_of(*parts: object) -> str:
     """A hash of what a measurement depends on."""
-    return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()[:40]
+    text = "\n".join(map(str, (WAY, *parts)))
+    return hashlib.sha256(text.encode()).hexdigest()[:40]
 
 
 def read(key: str) -> Speed | None:

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from engines import run
 from kernels import by_kernel, by_xla, inputs_of, loop_in, plan_of
 
 from onescan.emit.math.features import SATURATES
@@ -109,3 +110,35 @@ def test_remainders_of_vectors(dtype: str) -> None:
         got = by_kernel(plan_of(loop), [np.zeros((), np.float32), x[None], y[None]])
         with np.errstate(invalid="ignore"):
             np.testing.assert_array_equal(got[-1][0], np.fmod(x, y))
+
+
+EDGES = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, -np.nan, 1e-45, -1e-45, 3.5]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", ["maximum", "minimum"])
+def test_the_larger_and_the_smaller(name: str, dtype: str) -> None:
+    """Of zeros by their signs, and of NaN; for vectors and in a chain of scalars."""
+    f = getattr(jnp, name)
+    with jax.enable_x64(True):
+        xs, ys = (jnp.asarray(a.ravel(), dtype) for a in np.meshgrid(EDGES, EDGES))
+        expected = f(xs, ys)
+        step = lambda c, y: (f(c, y), None)
+        chain = jax.vmap(lambda x, y: jax.lax.scan(step, x, y[None])[0])
+        for loop in (chain, jax.jit(lambda x, y: jax.lax.map(lambda p: f(*p), (x, y)))):
+            found = run("native", loop, xs, ys)
+            np.testing.assert_array_equal(found, expected)
+            known = ~np.isnan(expected)
+            signs = np.signbit(np.asarray(found)[known])
+            np.testing.assert_array_equal(signs, np.signbit(expected[known]))
+
+
+def test_the_smaller_is_three_instructions_on_x86() -> None:
+    """LLVM's own looks at signs and for NaN, each of which waits for the other."""
+    loop = loop_in(
+        lambda c, x: jax.lax.scan(lambda c, x: (jnp.minimum(c, x), None), c, x),
+        jnp.ones(64),
+        jnp.ones((9, 64)),
+    )
+    module, _ = build(plan_of(loop))
+    assert ("llvm.minimum" in str(module)) == (SATURATES in host().features)

@@ -35,6 +35,8 @@ HELD = 1 << 20
 #: what those loops were made of
 KINDS = {"view", "source", "identity", "elementwise", "reduction", "cumulative"}
 KINDS |= {"product", "joined", "gather", "update"}
+#: of these, what touches but a part of what it is given
+PARTIAL = {"gather", "update"}
 
 
 def border(plan: Plan, profile: Profile) -> Border:
@@ -61,11 +63,9 @@ def _is_known_work(work: Work, alone: bool) -> bool:
     types = [v.aval for v in (*eqn.invars, *eqn.outvars)]
     if any(_is_half(aval.dtype) for aval in types):
         return False
-    whole = kind not in (
-        "gather",
-        "update",
-    )  # these touch a part of what they are given
-    return not (alone and whole) or all(prod(aval.shape) < WIDE for aval in types)
+    if not alone or kind in PARTIAL:
+        return True
+    return all(prod(aval.shape) < WIDE for aval in types)
 
 
 def _is_half(dtype: np.dtype) -> bool:
