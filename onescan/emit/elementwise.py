@@ -120,7 +120,7 @@ def _extreme(
     return b.fneg(_smaller(b, b.fneg(x), b.fneg(y)))
 
 
-def _smaller(b: ty.Builder, x: ir.Value, y: ir.Value) -> ir.Value:
+def _smaller(b: ty.Builder, x: ty.Value, y: ty.Value) -> ty.Value:
     """The smaller of two floats on x86, in three instructions.
 
     Its own gives the second of two zeros, or of two of which one is NaN: asked both
