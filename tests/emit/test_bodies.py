@@ -1,4 +1,4 @@
-"""Arrays whose last dimension is a few numbers: vectors lie along another one."""
+"""Arrays whose last dimension is a few numbers, as pairs of bodies have, or none."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from engines import run
 from jax import lax
 from kernels import by_kernel, by_xla, inputs_of, kernel_of, loop_in, plan_of
 
+import onescan
 from onescan.emit.budget import instructions
+from onescan.plan.layout import buffer_layouts
 from onescan.plan.plan import minor_dimension
 
 
@@ -60,3 +63,17 @@ def test_pairs_are_little_code() -> None:
         lambda c, x: lax.scan(pairs, c, x), jnp.ones((256, 2)), jnp.ones((4, 256, 2))
     )
     assert instructions(kernel_of(plan_of(loop)).module) < 3000
+
+
+def test_arrays_without_elements_keep_their_layout() -> None:
+    """XLA divides by zero, and ends the process, where it has to turn one."""
+
+    def step(c: Any, _: Any) -> Any:
+        return c, jnp.einsum("abc,bac->b", *c)
+
+    empty = jnp.ones((0, 17, 17)), jnp.ones((17, 0, 17))
+    f = lambda c: onescan.scan(step, c, None, length=2)[1]
+    loop = loop_in(lambda c: lax.scan(step, c, None, 2), empty)
+    operands, _ = buffer_layouts(plan_of(loop))
+    assert operands == [None, None]
+    np.testing.assert_array_equal(run("native", f, empty), np.zeros((2, 17)))
