@@ -108,7 +108,7 @@ def _order(plan: Plan, lanes: tuple[Lane | None, ...], i: int) -> tuple[bool, in
 def buffer_layouts(plan: Plan) -> tuple[list[Any], list[Any]]:
     """Orders of dimensions, minor to major, of the operands and of the results."""
     layouts: list[Any] = [order[::-1] for order in plan.layouts]
-    types = [*plan.loop.body.in_avals, *plan.loop.body.out_avals]
+    types: list[Any] = [*plan.loop.body.in_avals, *plan.loop.body.out_avals]
     # nobody reads these, and XLA fails to turn them
     empty = [i for i, aval in enumerate(types) if 0 in aval.shape]
     for i in (*plan.batch_major, *empty):  # the others come in the kernel's own order
