@@ -2,9 +2,9 @@
 
 ``python benchmarks/borders.py 5000 200``: of so many random loops, those that run long
 enough are tried whatever is predicted, and counted by the border that
-`onescan/targets/cpu/borders.py` gives them.  What is trusted there rests on the first
-line of this table: no kernel slower.  Tried loops are compiled, not run; it takes about
-a second for each.
+`onescan/targets/cpu/borders.py` gives them.  What is trusted there should be slower in
+none, on a machine that is quiet: where others work, a trial may say so of a kernel that
+is faster.  It takes about a second for each.
 """
 
 from __future__ import annotations

@@ -121,8 +121,8 @@ def _pad(maker: Equation, makers: Mapping[Any, Equation]) -> Update | None:
     part, filler = maker.invars
     config = maker.params["padding_config"]
     plain = all(low >= 0 and high >= 0 and inner == 0 for low, high, inner in config)
-    sizes, whole = tuple(part.aval.shape), maker.outvars[0].aval.shape
-    few = prod(sizes) <= FEW * prod(whole)
+    sizes, shape = tuple(part.aval.shape), maker.outvars[0].aval.shape
+    few = prod(sizes) <= FEW * prod(shape)
     if not plain or not few or not _is_zeros(filler, makers):
         return None
     starts = [low for low, _, _ in config]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
 from jax import lax
-from jax.core import ShapedArray
 
+from onescan import compat
 from onescan.loop import nbytes
 from onescan.passes.surround import arguments, bound, stock
 from onescan.plan.joined import whole_type
@@ -44,16 +44,13 @@ def tried(
         plan, kernel = target.verified(*target.fitting(target.plan(ours)))
         placed = None
     if placed is None or plan.joined:
-        lower = cache(partial(target.lower, plan, kernel))
-        call = bound(ours, lambda ctx, *args: lower()(ctx, *args))
-        native = Trial(_of_whole_numbers(plan, call), _given(plan), ours.length)
-    else:
-        types = [ShapedArray(aval.shape, aval.dtype) for aval in placed.types]
-        call = bound(ours, lambda ctx, *args: placed.lower()(ctx, *args))
-        native = Trial(call, types, ours.length)
-    turned = {} if plan.joined or loop.plain else dict(enumerate(plan.layouts))
-    orders = {i: turned[i] for i in plan.batch_major if i in turned}
-    count = len(loop.body.in_avals)
+        placed = Placed(partial(target.lower, plan, kernel), _given(plan))
+    lower = placed.lower
+    call = bound(ours, lambda ctx, *args: lower()(ctx, *args))
+    types = [compat.array_type(aval.shape, aval.dtype) for aval in placed.types]
+    native = Trial(_of_whole_numbers(plan, call), types, ours.length)
+    turns = [] if plan.joined or loop.plain else plan.batch_major
+    orders, count = {i: plan.layouts[i] for i in turns}, len(loop.body.in_avals)
     return measured(_turned(native, orders, count), _turned(xla, orders, count))
 
 
@@ -69,7 +66,7 @@ def _turned(trial: Trial, orders: Mapping[int, Sequence[int]], count: int) -> Tr
     for i, order in orders.items():
         if i < count:
             shape = [types[i].shape[axis] for axis in order]
-            types[i] = ShapedArray(shape, types[i].dtype)
+            types[i] = compat.array_type(shape, types[i].dtype)
 
     def turned(*args: Any) -> list[Any]:
         back = {i: np.argsort(order) for i, order in orders.items()}
@@ -92,6 +89,8 @@ def _given(plan: Plan) -> list[Any]:
 
 def _of_whole_numbers(plan: Plan, call: Callable[..., Sequence[Any]]) -> Any:
     """The same call, which takes and gives complex numbers whole."""
+    if not plan.joined:
+        return call
     operands, results = plan.buffers
     count = len(plan.loop.body.in_avals)
 
