@@ -101,6 +101,34 @@ def is_zero(value: Any) -> bool:
     return op is not None and op.name == "stablehlo.constant" and splat_of(op) == 0
 
 
+#: what makes a number of numbers
+FOLDED = {
+    "stablehlo.add": np.add,
+    "stablehlo.subtract": np.subtract,
+    "stablehlo.multiply": np.multiply,
+    "stablehlo.negate": np.negative,
+}
+#: how many of them follow each other
+FOLDS = 4
+
+
+def number_of(value: Any, folds: int = FOLDS) -> np.generic | None:
+    """A float that a value is known to be: a constant, or what follows from some."""
+    op, kind = maker_of(value), type_of(value)
+    if op is None or kind is None or kind.dtype not in (np.float32, np.float64):
+        return None
+    if op.name == "stablehlo.constant":
+        number = splat_of(op)
+        return None if number is None else kind.dtype.type(number)
+    if op.name not in FOLDED or not folds:
+        return None
+    numbers = [number_of(operand, folds - 1) for operand in op.operands]
+    if any(number is None for number in numbers):
+        return None
+    with np.errstate(all="ignore"):
+        return FOLDED[op.name](*numbers)
+
+
 @cache
 def _dtypes() -> dict[str, np.dtype]:
     """Types of numbers, by the names that programs have for them."""

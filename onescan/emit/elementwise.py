@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from jax import lax
+from jax.extend.core import Literal
 from llvmlite import ir
 
 from onescan.emit import bits, complex_quotient
@@ -21,13 +22,16 @@ from onescan.emit.convert import convert, intrinsic, like, rounded, suffix
 from onescan.emit.division import divide
 from onescan.emit.emitter import Emitter
 from onescan.emit.math import FUNCTIONS, shared
-from onescan.emit.math.features import is_x86
+from onescan.emit.math.features import GPU, has, is_x86
+from onescan.emit.math.power import by_halves
 from onescan.emit.math.remainder import remainder as exact_remainder
-from onescan.loop import Equation
+from onescan.loop import Atom, Equation
 from onescan.primitives import record_of
 
 Op = Callable[[ty.Builder, Any, list[ir.Value]], ir.Value]
 CONTRACT = ("contract",)
+#: exponents that are products and a root, in halves
+HALVES = frozenset(range(-8, 9))
 
 
 def rule(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
@@ -237,7 +241,18 @@ def _pow(b: ty.Builder, eqn: Equation, xs: list[ty.Value]) -> ty.Value:
     x, y = xs
     if not ty.is_float(_dtype(eqn, 1)):
         y = convert(b, y, _dtype(eqn, 1), _dtype(eqn, 0))
+    halves = _halves(eqn.invars[1])
+    if halves and ty.element_type(x) == ty.F32 and not has(b, GPU):
+        return by_halves(b, x, halves)
     return shared.apply(b, "pow", x, y)
+
+
+def _halves(exponent: Atom) -> int:
+    """A constant exponent counted in halves; 0 where it is no small number of them."""
+    if not isinstance(exponent, Literal) or np.ndim(exponent.val):
+        return 0
+    halves = 2 * float(exponent.val)
+    return int(halves) if halves in HALVES else 0
 
 
 # bits

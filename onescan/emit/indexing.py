@@ -14,11 +14,13 @@ import numpy as np
 from jax import lax
 
 from onescan.emit import types as ty
-from onescan.emit.arrays import Array, Index, add, spanning
+from onescan.emit.arrays import Array, Index, add, lane_by_lane, spanning, spans_lanes
 from onescan.emit.convert import convert, rounded
-from onescan.emit.emitter import Emitter
+from onescan.emit.elementwise import maximum, minimum
+from onescan.emit.emitter import CHEAP, Emitter
+from onescan.emit.math.features import AVX512, has
 from onescan.emit.reduce import KINDS, highest, lowest
-from onescan.loop import Equation
+from onescan.loop import Atom, Equation
 
 
 def _position(e: Emitter, array: Array, index: tuple[Index, ...]) -> ty.Value:
@@ -92,12 +94,30 @@ def dynamic_update_slice(
     return [target]
 
 
+def _clamped(e: Emitter, var: Atom, indices: Array, last: int) -> Array:
+    """Indices held inside an axis."""
+    dtype = indices.dtype
+    first, end = (ty.literal(i, dtype) for i in (0, min(last, np.iinfo(dtype).max)))
+
+    def at(index: tuple[Index, ...]) -> ty.Value:
+        value, low, high = ty.match(e.b, indices.at(index), first, end)
+        return minimum(e.b, dtype, maximum(e.b, dtype, value, low), high)
+
+    return e.lazy(var, at, [indices], cost=2, pointwise=True)
+
+
 def gather(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
-    x, indices = e.materialise(operands[0]), e.once(operands[1])
+    x, indices = e.materialise(operands[0]), operands[1]
     (out,) = eqn.outvars
     numbers, sizes = eqn.params["dimension_numbers"], eqn.params["slice_sizes"]
     shape, rank = eqn.invars[0].aval.shape, len(out.aval.shape)
     fills = eqn.params["mode"] == lax.GatherScatterMode.FILL_OR_DROP
+    one_by_one = not has(e.b, AVX512)
+    along = numbers.start_index_map
+    clamped = one_by_one and not fills and len(along) == 1 and indices.cost > CHEAP
+    if clamped:  # in vectors, before they are taken apart
+        indices = _clamped(e, eqn.invars[1], indices, shape[along[0]] - sizes[along[0]])
+    indices = e.once(indices)
     filler = ty.literal(_fill_value(eqn), x.dtype)
     hidden = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
     window = [i for i in range(len(shape)) if i not in hidden]
@@ -105,6 +125,8 @@ def gather(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
 
     def at(index: tuple[Index, ...]) -> ty.Value:
         batch = tuple(index[j] for j in batch_dims)
+        if one_by_one and indices.memory is not None and spans_lanes(batch):
+            return lane_by_lane(e.b, index, at)
         place: list[Index] = [0] * len(shape)
         for i, j in zip(window, numbers.offset_dims, strict=True):
             place[i] = index[j]
@@ -115,10 +137,11 @@ def gather(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
         ):
             place[i] = batch[k]
         inside = None
-        for k, i in enumerate(numbers.start_index_map):
+        for k, i in enumerate(along):
             position = _read_position(e, indices, (*batch, k))
             last = shape[i] - sizes[i]
-            place[i] = add(e.b, place[i], _clamp(e, position, last))
+            held = position if clamped else _clamp(e, position, last)
+            place[i] = add(e.b, place[i], held)
             if fills:
                 ok = _inside(e, position, last)
                 both = ty.match(e.b, inside, ok) if inside is not None else []

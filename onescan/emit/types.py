@@ -17,6 +17,7 @@ from llvmlite import ir
 
 from onescan.emit.constants import nothing, positions, repeated, vector
 from onescan.emit.math import halves
+from onescan.emit.math.features import SATURATES, has
 
 # llvmlite is not typed, and what a checker infers of it is wrong
 Value = Any  # an ir.Value: a scalar or a vector in a register
@@ -141,8 +142,19 @@ def splat(b: Builder, value: Value, width: int) -> Value:
     kind = with_width(value.type, width)
     if isinstance(value, ir.Constant):
         return repeated(kind, value)
+    if (half := _half_of(b, value)) is not None:
+        return from_memory(b, splat(b, half, width), FLOAT16)
     first = b.insert_element(nothing(kind), value, FIRST)
     return b.shuffle_vector(first, nothing(kind), positions(*[0] * width))
+
+
+def _half_of(b: Builder, value: Value) -> Value | None:
+    """The float16 that a number is, for a processor that computes with vectors of them.
+
+    LLVM sees that it may, where all operands are such vectors, widened.
+    """
+    known = getattr(b, "halves", {})
+    return known.get(value.get_reference()) if known and has(b, SATURATES) else None
 
 
 def match(b: Builder, *values: Value) -> list[Value]:

@@ -25,6 +25,7 @@ from onescan.errors import EngineError, EngineWarning
 from onescan.loop import LeaveToXla, Loop
 from onescan.lowering.absorb import absorbed
 from onescan.lowering.batches import seen_axes
+from onescan.lowering.known import with_known
 from onescan.lowering.llvm import compile_loop
 from onescan.lowering.outcome import Left, Native, Slower
 from onescan.passes.surround import Lower
@@ -194,6 +195,7 @@ def _outcome(ctx: Any, loop: Loop, args: Sequence[Any]) -> Native | Left:
         return Left(f"the program is sharded over {devices} devices")
     if (chosen := switches.current().engine) in everywhere():
         platform = chosen
+    loop = with_known(loop, args)
     if absorbs(platform) and (larger := absorbed(loop, args)) is not None:
         outcome = _compiled(larger.loop, platform)
         if isinstance(outcome, Native):

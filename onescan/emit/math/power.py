@@ -122,3 +122,24 @@ def pow(x: Lane, y: Lane) -> Lane:
     root_of_negative = negative & ~integer & nonzero & (size < math.inf)
     result = select(root_of_negative, math.nan, result)
     return select(x.equals(1.0) | y.equals(0.0), 1.0, result)
+
+
+def by_halves(b: ir.IRBuilder, x: ir.Value, halves: int) -> ir.Value:
+    """A float32 to the power of some halves, which are not 0: by products and a root.
+
+    In float64, where no step overflows, and all roundings together are too small to be
+    seen; a quarter of the operations of `pow`, and no chain of a logarithm.
+    """
+    x = Lane(b, x)
+    wide = widened(x)
+    factor = wide.abs() if halves % 2 else wide
+    factors = [factor] * (abs(halves) // 2)
+    result = factor.sqrt() if halves % 2 else factors.pop()
+    for factor in factors:
+        result = result * factor
+    if halves < 0:
+        result = wide.like(1.0) / result
+    result = result.to(x.element)
+    if halves % 2:
+        result = select((x < 0.0) & (x > -math.inf), math.nan, result)
+    return result.ir
