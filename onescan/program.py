@@ -112,14 +112,15 @@ FOLDED = {
 FOLDS = 4
 
 
-def number_of(value: Any, folds: int = FOLDS) -> np.generic | None:
+def number_of(value: Any, folds: int = FOLDS) -> Any:
     """A float that a value is known to be: a constant, or what follows from some."""
     op, kind = maker_of(value), type_of(value)
-    if op is None or kind is None or kind.dtype not in (np.float32, np.float64):
+    dtype: Any = None if kind is None else kind.dtype
+    if op is None or dtype not in (np.float32, np.float64):
         return None
     if op.name == "stablehlo.constant":
         number = splat_of(op)
-        return None if number is None else kind.dtype.type(number)
+        return None if number is None else dtype.type(number)
     if op.name not in FOLDED or not folds:
         return None
     numbers = [number_of(operand, folds - 1) for operand in op.operands]

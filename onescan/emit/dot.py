@@ -43,23 +43,31 @@ UNROLLED = 64
 
 def dot_general(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     x, y = map(e.once, operands)
-    return [_Product(e, eqn, x, y).emit()]
+    target = e.fresh(eqn.outvars[0])
+    return [Product(e, eqn.params["dimension_numbers"], x, y, target).emit()]
 
 
-class _Product:
-    def __init__(self, e: Emitter, eqn: Equation, x: Array, y: Array) -> None:
-        self.e, self.eqn, self.x, self.y = e, eqn, x, y
-        (self.cx, self.cy), (self.bx, self.by) = eqn.params["dimension_numbers"]
+class Product:
+    """Two arrays whose product fills a third.
+
+    Their dimensions are numbered as in JAX's `dot_general`, but that what is a batch
+    for y may be none for x, which all of it shares.
+    """
+
+    def __init__(
+        self, e: Emitter, numbers: Any, x: Array, y: Array, target: Array
+    ) -> None:
+        self.e, self.x, self.y, self.target = e, x, y, target
+        (self.cx, self.cy), (self.bx, self.by) = numbers
         self.fx = [
             i for i in range(len(x.shape)) if i not in self.cx and i not in self.bx
         ]
         self.fy = [
             i for i in range(len(y.shape)) if i not in self.cy and i not in self.by
         ]
-        self.dtype = np.dtype(eqn.outvars[0].aval.dtype)
-        self.target = e.fresh(eqn.outvars[0])
+        self.dtype = target.dtype
         self.sizes = [x.shape[i] for i in self.cx]
-        self.rows = len(self.bx), len(self.bx) + len(self.fx)  # of the result
+        self.rows = len(self.by), len(self.by) + len(self.fx)  # of the result
         self.columns = self.rows[1], self.rows[1] + len(self.fy)
 
     def emit(self) -> Array:

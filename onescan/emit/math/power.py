@@ -124,13 +124,13 @@ def pow(x: Lane, y: Lane) -> Lane:
     return select(x.equals(1.0) | y.equals(0.0), 1.0, result)
 
 
-def by_halves(b: ir.IRBuilder, x: ir.Value, halves: int) -> ir.Value:
+def by_halves(b: ir.IRBuilder, value: ir.Value, halves: int) -> ir.Value:
     """A float32 to the power of some halves, which are not 0: by products and a root.
 
     In float64, where no step overflows, and all roundings together are too small to be
     seen; a quarter of the operations of `pow`, and no chain of a logarithm.
     """
-    x = Lane(b, x)
+    x = Lane(b, value)
     wide = widened(x)
     factor = wide.abs() if halves % 2 else wide
     factors = [factor] * (abs(halves) // 2)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from llvmlite import ir
 
@@ -17,6 +18,7 @@ from onescan.loop import Equation
 from onescan.plan.plan import Plan
 from onescan.targets.cpu import heap
 from onescan.targets.cpu.products.amx_steps import by_unit, unit
+from onescan.targets.cpu.products.panels import by_panels, panels_of, prepared
 from onescan.targets.cpu.products.steps import tiled
 
 
@@ -25,6 +27,8 @@ def dot_general(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]
     if product := tiled(e.plan, eqn):
         x, y = map(e.once, operands)
         return [by_unit(e, product, x, y)]
+    if panels := panels_of(e.plan, eqn):
+        return [by_panels(e, eqn, panels, e.once(operands[0]))]
     if is_outer(eqn):
         return outer(e, eqn, operands)
     return dot.dot_general(e, eqn, operands)
@@ -59,5 +63,8 @@ class CpuEmitter(Emitter):
 
 
 class CpuTile(Tile):
-    def _prepared(self) -> AbstractContextManager[None]:
-        return unit(self.e, lambda var: self._whole(self.variables.index(var)))
+    @contextmanager
+    def _prepared(self) -> Iterator[None]:
+        constant = lambda var: self._whole(self.variables.index(var))
+        with unit(self.e, constant), prepared(self.e, constant):
+            yield

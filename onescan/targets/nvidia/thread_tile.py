@@ -16,7 +16,7 @@ from onescan.targets.nvidia.tile import GpuTile
 #: steps of a group, numbers that are loaded ahead for one, and operations in one
 GROUP = 16
 LOADED = 64
-OPERATIONS = 1500
+OPERATIONS = 600
 
 
 class ThreadTile(GpuTile):

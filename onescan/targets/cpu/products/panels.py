@@ -1,0 +1,123 @@
+"""Products of a step with weights, whose columns lie in panels.
+
+    before the first step:  copy the weights, a few vectors of columns after the other
+    in every step:          for each panel, for each block of rows: sum along the panel
+
+As they are given, the numbers that a block of results sums lie a whole row of the matrix
+apart: each is a page of its own, and all of them meet in a few places of the L1 cache.
+In a panel they lie one after the other.  The rows of x meet a panel while it is in the
+L1 cache, and the weights pass through it once a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+
+from onescan.emit import types as ty
+from onescan.emit.arrays import Array, Index, Memory, Vec, scale
+from onescan.emit.dot import REGISTERS, ROWS, Product
+from onescan.emit.emitter import Emitter
+from onescan.loop import Equation
+from onescan.plan.plan import Plan
+from onescan.primitives import record_of
+from onescan.targets.cpu.products.steps import tiled
+
+#: steps from which a copy is worth it
+STEPS = 16
+#: bytes of weights that the L1 cache does not hold as they are, and the most to copy
+SMALLEST, LARGEST = 1 << 15, 1 << 22
+TYPES = (np.dtype("float32"), np.dtype("float64"))
+
+
+@dataclass(frozen=True)
+class Panels:
+    """Weights as panels of so many columns."""
+
+    weights: Any  # the variable
+    along: int  # its dimension that is summed over
+    depth: int
+    columns: int
+    width: int  # of a panel
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return self.columns // self.width, self.depth, self.width
+
+
+def panels_of(plan: Plan, eqn: Equation) -> Panels | None:
+    """The panels for a product, if it is one of a step with weights."""
+    loop = plan.loop
+    if record_of(eqn).kind != "product" or plan.width < 2 or plan.vector is not None:
+        return None
+    x, y = eqn.invars
+    constants = loop.body.jaxpr.invars[: loop.num_consts]
+    (cx, (along, *more)), (bx, _) = eqn.params["dimension_numbers"]
+    if x is y or bx or more or not any(v is y for v in constants):
+        return None
+    shape, dtype = y.aval.shape, np.dtype(y.aval.dtype)
+    if {np.dtype(v.aval.dtype) for v in (x, y, eqn.outvars[0])} - {dtype}:
+        return None
+    if dtype not in TYPES or len(shape) != 2 or any(plan.local_lanes(y)):
+        return None
+    if loop.length < STEPS or tiled(plan, eqn):
+        return None
+    rows = prod(n for i, n in enumerate(plan.local_shape(x)) if i not in cx)
+    size = prod(shape) * dtype.itemsize
+    depth, columns = shape[along], shape[1 - along]
+    if not SMALLEST <= size <= LARGEST or columns % plan.inner_width:
+        return None
+    most, vectors = REGISTERS // min(rows, ROWS), columns // plan.inner_width
+    width = max(n for n in range(1, most + 1) if vectors % n == 0) * plan.inner_width
+    return Panels(y, along, depth, columns, width)
+
+
+@contextmanager
+def prepared(e: Emitter, constant: Callable[[Any], Array]) -> Iterator[None]:
+    """Copy weights into panels for the steps emitted inside."""
+    found = (panels_of(e.plan, eqn) for eqn in e.plan.loop.body.jaxpr.eqns)
+    for panels in filter(None, found):
+        if panels not in e.weights:
+            e.weights[panels] = _copied(e, panels, constant(panels.weights))
+    yield
+
+
+def _copied(e: Emitter, panels: Panels, weights: Array) -> Memory:
+    (count, depth, width), dtype = panels.shape, weights.dtype
+    size = count * depth * width
+    kind = ir.ArrayType(ty.memory_type(dtype), size)
+    pointer = e.allocated(kind, size * dtype.itemsize)
+    memory = Memory(pointer, dtype, (depth * width, width, 1), 0, 64)
+
+    def copy(index: tuple[Index, ...]) -> None:
+        panel, k = index
+        columns: Index = Vec(scale(e.b, panel, width), width)  # type: ignore[arg-type]
+        place = (columns, k) if panels.along else (k, columns)
+        memory.store(e.b, (panel, k, Vec(0, width)), weights.at(place))
+
+    e.for_each([count, depth], copy, 999)
+    return memory
+
+
+def by_panels(e: Emitter, eqn: Equation, panels: Panels, x: Array) -> Array:
+    """The product of a step with weights that lie in panels."""
+    target = e.fresh(eqn.outvars[0])
+    assert target.memory is not None
+    *rows, last = target.memory.strides
+    view = replace(target.memory, strides=(last * panels.width, *rows, last))
+    shape = (panels.shape[0], *target.shape[:-1], panels.width)
+    ((cx, _), _) = eqn.params["dimension_numbers"]
+    Product(
+        e,
+        ((cx, (1,)), ((), (0,))),
+        x,
+        e.stored(e.weights[panels], panels.shape, (None,) * 3),
+        e.stored(view, shape, (None, *target.lanes[:-1], None)),
+    ).emit()
+    return target
