@@ -145,7 +145,7 @@ class Product:
         """Walk the result in blocks; `along` is the dimension that vectors cover."""
         e, shape = self.e, self.target.shape
         width = wide if not lengthwise else e.plan.inner_width
-        per = max(1, width * max(self.dtype.itemsize, 4) // 64)
+        per = max(1, width * max(self.dtype.itemsize, 4) // (4 * e.plan.inner_width))
         budget = max(1, REGISTERS // per)
         row = self._last(self.rows, along)
         column = self._last(self.columns, None if segments else along)
