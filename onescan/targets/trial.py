@@ -20,8 +20,11 @@ from onescan.tune.speed import Speed
 
 #: seconds that a trial's loop takes the slower engine by prediction, and bytes it moves
 SECONDS, BYTES = 0.01, 64 << 20
-#: the same up to which the whole loop is tried, which is compiled already
+#: the same of the faster engine up to which the whole loop is tried, which is compiled
+#: already
 WHOLE_SECONDS, WHOLE_BYTES = 0.1, 256 << 20
+#: steps of a copy in which what a kernel does once, before the first, weighs little
+LASTING = 32
 
 
 def tried(
@@ -34,11 +37,13 @@ def tried(
     """
     loop = plan.loop.in_steps()
     each, step = nbytes(loop.x_avals + loop.y_avals), expected.native or 1e-9
-    slower = max(step, expected.xla or 0.0)
-    some = max(2, min(loop.length, int(SECONDS / slower) + 1, BYTES // max(each, 1)))
+    slower, faster = max(step, expected.xla or 0.0), min(step, expected.xla or step)
+    least = LASTING if LASTING * faster <= WHOLE_SECONDS else 2
+    some = max(int(SECONDS / slower) + 1, least)
+    some = max(2, min(loop.length, some, BYTES // max(each, 1)))
     theirs = (loop.plain or loop).in_steps().replace(length=some)
     xla = Trial(bound(theirs, stock(theirs)), arguments(theirs), theirs.length)
-    whole = loop.length * each <= WHOLE_BYTES and loop.length * step <= WHOLE_SECONDS
+    whole = loop.length * each <= WHOLE_BYTES and loop.length * faster <= WHOLE_SECONDS
     ours = loop if whole else loop.replace(length=some)
     if ours is not plan.loop:
         plan, kernel = target.verified(*target.fitting(target.plan(ours)))

@@ -16,7 +16,7 @@ from pathlib import Path
 from onescan.tune.speed import Speed
 
 #: the way of measuring, by number: with another one, what was measured is forgotten
-WAY = 2
+WAY = 3
 
 
 def folder() -> Path:
