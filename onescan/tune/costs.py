@@ -59,9 +59,7 @@ class Costs:
 AVX512 = Costs("x86 with AVX-512", 512)
 AVX2 = Costs("x86 with AVX2", 256)
 SSE = Costs("x86", 128)
-NEON = Costs(
-    "aarch64", 128, operation=0.2, load=0.2, waiting=1.1, xla_operation=0.25
-)
+NEON = Costs("aarch64", 128, operation=0.2, load=0.2, waiting=1.1, xla_operation=0.25)
 
 
 def costs_of(vector_bits: int, triple: str) -> Costs:

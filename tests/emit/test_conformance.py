@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import platform
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -39,12 +41,19 @@ def test_exact_operations_on_arrays() -> None:
     assert not [f for f in found if off(f)]
 
 
+#: products of parts that overflow are infinite, or NaN where their difference is
+#: rounded by itself: XLA does either, by the processor and the size of an array
+OVERFLOWING = {"integer_pow_2", "integer_pow_-3"}
+if platform.machine() != "x86_64":
+    OVERFLOWING |= {"mul", "integer_pow_5"}
+
+
 @pytest.mark.skipif(not old_xla.NEWEST, reason="older XLA has other infinities")
 def test_complex_numbers() -> None:
     found = list(complexes.measured("complex64", complexes.names(), count=200))
     assert len(found) == len(complexes.names())
     different = {f.name: f.example for f in found if f.different}
-    assert set(different) <= {"integer_pow_2", "integer_pow_-3"}, different
+    assert set(different) <= OVERFLOWING, different
     assert max(f.ulps for f in found) <= 4
 
 

@@ -18,6 +18,7 @@ from sampling import pairs
 import onescan
 from onescan.emit.staged import STEPS
 from onescan.plan.plan import Plan
+from onescan.targets.cpu.machine import host
 from onescan.targets.cpu.target import Cpu
 
 F = np.float32
@@ -218,7 +219,8 @@ def test_no_access_leaves_its_buffer(dtype: Any, steps: int, lanes: int) -> None
     with kernels_alone(), jax.enable_x64(True):
         f = batched(several(dtype), reverse=lanes % 2 == 0)
         plan, inputs = apart(f, *args_of(lanes, steps, dtype))
-        assert len(plan.batch_major) >= 7
+        few = lanes <= host().vector_bytes // 4  # then vectors may lie along others
+        assert len(plan.batch_major) >= 7 or (few and not plan.batch_major)
         expected = by_xla(plan.loop, inputs)
         for side in ("end", "start"):
             assert_same(by_kernel(plan, inputs, side), expected)

