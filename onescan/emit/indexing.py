@@ -18,7 +18,7 @@ from onescan.emit.arrays import Array, Index, add, lane_by_lane, spanning, spans
 from onescan.emit.convert import convert, rounded
 from onescan.emit.elementwise import maximum, minimum
 from onescan.emit.emitter import CHEAP, Emitter
-from onescan.emit.math.features import AVX512, has
+from onescan.emit.math.features import AVX512, GPU, has
 from onescan.emit.reduce import KINDS, highest, lowest
 from onescan.loop import Atom, Equation
 
@@ -112,7 +112,7 @@ def gather(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     numbers, sizes = eqn.params["dimension_numbers"], eqn.params["slice_sizes"]
     shape, rank = eqn.invars[0].aval.shape, len(out.aval.shape)
     fills = eqn.params["mode"] == lax.GatherScatterMode.FILL_OR_DROP
-    one_by_one = not has(e.b, AVX512)
+    one_by_one = not (has(e.b, AVX512) or has(e.b, GPU))
     along = numbers.start_index_map
     clamped = one_by_one and not fills and len(along) == 1 and indices.cost > CHEAP
     if clamped:  # in vectors, before they are taken apart

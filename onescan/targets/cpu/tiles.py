@@ -78,7 +78,8 @@ def tile_shape(
         vectors = -(-size // width)
         return Shape(width, -(-vectors // threads))
     live = pressure(loop, size, laned)
-    most = max(1, REGISTERS // max(live, 1))
+    # what the registers do not hold lies in memory, and each operation loops over it
+    most = IN_MEMORY if live > REGISTERS else REGISTERS // max(live, 1)
     carry = carry_bytes(loop, size, laned) / others
     if not (shared or _streams(loop, laned)):
         work = sum(w.operations for w in step_of(loop)) / size
