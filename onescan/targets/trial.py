@@ -22,7 +22,7 @@ from onescan.tune.speed import Speed
 SECONDS, BYTES = 0.01, 64 << 20
 #: the same of the faster engine up to which the whole loop is tried, which is compiled
 #: already
-WHOLE_SECONDS, WHOLE_BYTES = 0.1, 256 << 20
+WHOLE_SECONDS, WHOLE_BYTES = 0.3, 256 << 20
 #: steps of a copy in which what a kernel does once, before the first, weighs little
 LASTING = 32
 
