@@ -25,7 +25,7 @@ from onescan.emit import interleave
 from onescan.emit import types as ty
 from onescan.emit.builder import SIZES, never_changes
 from onescan.emit.constants import integer, nothing
-from onescan.emit.math.features import AVX512, SATURATES, has
+from onescan.emit.math.features import AVX512, NEON, has
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def together(b: ty.Builder, values: list[ty.Value]) -> ty.Value:
     """
     kind, width = values[0].type, len(values)
     size = 8 * SIZES.get(str(kind), 8)
-    if not has(b, SATURATES) or size >= 64 or size * width % 64:
+    if not has(b, NEON) or size >= 64 or size * width % 64:
         result = nothing(ty.with_width(kind, width))
         for lane, value in enumerate(values):
             result = b.insert_element(result, value, ir.Constant(ty.I32, lane))

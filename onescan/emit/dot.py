@@ -16,7 +16,6 @@ from itertools import product
 from math import prod
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
 
 from onescan.emit import elementwise as el

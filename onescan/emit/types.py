@@ -17,7 +17,7 @@ from llvmlite import ir
 
 from onescan.emit.constants import nothing, positions, repeated, vector
 from onescan.emit.math import halves
-from onescan.emit.math.features import SATURATES, has
+from onescan.emit.math.features import FP16, has
 
 # llvmlite is not typed, and what a checker infers of it is wrong
 Value = Any  # an ir.Value: a scalar or a vector in a register
@@ -154,7 +154,7 @@ def _half_of(b: Builder, value: Value) -> Value | None:
     LLVM sees that it may, where all operands are such vectors, widened.
     """
     known = getattr(b, "halves", {})
-    return known.get(value.get_reference()) if known and has(b, SATURATES) else None
+    return known.get(value.get_reference()) if known and has(b, FP16) else None
 
 
 def match(b: Builder, *values: Value) -> list[Value]:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from math import prod
 from typing import Any
 
 import numpy as np
 from jax import lax
 
 from onescan import compat
-from onescan.loop import nbytes
+from onescan.loop import Loop, nbytes
 from onescan.passes.surround import arguments, bound, stock
 from onescan.plan.joined import whole_type
 from onescan.plan.plan import Plan
+from onescan.primitives import record_of
 from onescan.targets.base import Placed, Target
 from onescan.tune.measure import Trial, measured
 from onescan.tune.speed import Speed
@@ -42,7 +45,8 @@ def tried(
     some = max(int(SECONDS / slower) + 1, least)
     some = max(2, min(loop.length, some, BYTES // max(each, 1)))
     theirs = (loop.plain or loop).in_steps().replace(length=some)
-    xla = Trial(bound(theirs, stock(theirs)), arguments(theirs), theirs.length)
+    scales = _weights(loop)
+    xla = Trial(bound(theirs, stock(theirs)), arguments(theirs), theirs.length, scales)
     whole = loop.length * each <= WHOLE_BYTES and loop.length * faster <= WHOLE_SECONDS
     ours = loop if whole else loop.replace(length=some)
     if ours is not plan.loop:
@@ -53,10 +57,26 @@ def tried(
     lower = placed.lower
     call = bound(ours, lambda ctx, *args: lower()(ctx, *args))
     types = [compat.array_type(aval.shape, aval.dtype) for aval in placed.types]
-    native = Trial(_of_whole_numbers(plan, call), types, ours.length)
+    native = Trial(_of_whole_numbers(plan, call), types, ours.length, scales)
     turns = [] if plan.joined or loop.plain else plan.batch_major
     orders, count = {i: plan.layouts[i] for i in turns}, len(loop.body.in_avals)
     return measured(_turned(native, orders, count), _turned(xla, orders, count))
+
+
+def _weights(loop: Loop) -> dict[int, float]:
+    """Constants that steps multiply with, by place: with numbers up to this, the mean
+    of what is summed up neither grows nor vanishes.
+    """
+    constants = loop.body.jaxpr.invars[: loop.num_consts]
+    scales: dict[int, float] = {}
+    for eqn in loop.body.jaxpr.eqns:
+        if record_of(eqn).kind != "product":
+            continue
+        contracted, _ = eqn.params["dimension_numbers"]
+        for var, dims in zip(eqn.invars, contracted, strict=True):
+            for place in (i for i, v in enumerate(constants) if v is var):
+                scales[place] = 2 / max(1, prod(var.aval.shape[i] for i in dims))
+    return scales
 
 
 def _turned(trial: Trial, orders: Mapping[int, Sequence[int]], count: int) -> Trial:
@@ -82,7 +102,7 @@ def _turned(trial: Trial, orders: Mapping[int, Sequence[int]], count: int) -> Tr
             for i, y in enumerate(outs, start=count)
         ]
 
-    return Trial(turned, types, trial.steps)
+    return replace(trial, function=turned, types=types)
 
 
 def _given(plan: Plan) -> list[Any]:

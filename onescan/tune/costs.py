@@ -1,10 +1,9 @@
 """What the instructions of a kernel, and a step of XLA's loops, cost on a processor.
 
 One frozen record for each kind of processor.  The numbers are fits by eye to some fifty
-loops on one machine with AVX-512 and to a hundred random ones on a Neoverse N1; those of
-other processors are guesses.  A prediction
-is good to a factor of two or so, which is why `choose` measures where engines are
-closer than that.
+loops on one machine with AVX-512, and to a hundred random ones on a Neoverse N1; those
+of other processors are guesses.  A prediction is good to a factor of two or so, which
+is why `choose` measures where engines are closer than that.
 """
 
 from __future__ import annotations

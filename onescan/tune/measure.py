@@ -2,15 +2,16 @@
 
 The values are numbers between 0 and 1 and zeros for integers, so a loop whose work
 depends on its values is timed on other work than it will do; `choose` does not ask for
-those with a `while` in them.
+those with a `while` in them.  Weights are so small that what they are multiplied with,
+step after step, stays finite: what is not takes some kernels longer.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -51,6 +52,8 @@ class Trial:
     function: Callable[..., Any]
     types: Sequence[Any]
     steps: int
+    #: the largest numbers of some arrays, by their places; of others it is 1
+    scales: Mapping[int, float] = field(default_factory=dict)
 
 
 def measured(native: Trial, xla: Trial) -> Speed:
@@ -59,7 +62,7 @@ def measured(native: Trial, xla: Trial) -> Speed:
         with switches.using(engine="xla"):  # as stock JAX has it, inner loops included
             waiting = beside.submit(_lowered(xla).compile)
         calls = [_lowered(native).compile(), waiting.result()]
-    some = [_made_up_all(trial.types) for trial in (native, xla)]
+    some = [_made_up_all(trial) for trial in (native, xla)]
     others = Others()
     ours, theirs = _in_turns(
         [partial(f, *args) for f, args in zip(calls, some, strict=True)],
@@ -122,13 +125,18 @@ def _lowered(trial: Trial) -> Any:
     return jax.jit(lambda *xs: trial.function(*xs)).lower(*trial.types)
 
 
-def _made_up_all(types: Sequence[Any]) -> Sequence[Any]:
-    return jax.device_put([_made_up(aval, k) for k, aval in enumerate(types)])
+def _made_up_all(trial: Trial) -> Sequence[Any]:
+    return jax.device_put(
+        [
+            _made_up(aval, k, trial.scales.get(k, 1.0))
+            for k, aval in enumerate(trial.types)
+        ]
+    )
 
 
-def _made_up(aval: Aval, seed: int) -> np.ndarray:
+def _made_up(aval: Aval, seed: int, scale: float) -> np.ndarray:
     shape, dtype = tuple(aval.shape), np.dtype(aval.dtype)
     if not jax.numpy.issubdtype(dtype, np.inexact):
         return np.zeros(shape, dtype)
-    some = np.random.default_rng(seed).random(VARIETY, np.float32).astype(dtype)
-    return np.resize(some, shape)
+    some = scale * np.random.default_rng(seed).random(VARIETY, np.float32)
+    return np.resize(some.astype(dtype), shape)

@@ -11,7 +11,7 @@ import pytest
 from engines import run
 from kernels import by_kernel, by_xla, inputs_of, loop_in, plan_of
 
-from onescan.emit.math.features import SATURATES
+from onescan.emit.math.features import NEON
 from onescan.targets.cpu.build import build
 from onescan.targets.cpu.machine import host
 
@@ -84,7 +84,7 @@ def _ends(new: str) -> tuple[int, int]:
     return np.iinfo(new).min, np.iinfo(new).max
 
 
-@pytest.mark.skipif(SATURATES in host().features, reason="one instruction does it")
+@pytest.mark.skipif(NEON in host().features, reason="one instruction does it")
 def test_no_conversion_takes_numbers_one_by_one() -> None:
     f = lambda c, xs: jax.lax.scan(
         lambda c, x: (c + (x * 9).astype(jnp.int32).astype(jnp.float32), None), c, xs
@@ -141,4 +141,4 @@ def test_the_smaller_is_three_instructions_on_x86() -> None:
         jnp.ones((9, 64)),
     )
     module, _ = build(plan_of(loop))
-    assert ("llvm.minimum" in str(module)) == (SATURATES in host().features)
+    assert ("llvm.minimum" in str(module)) == (NEON in host().features)

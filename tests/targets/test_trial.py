@@ -95,10 +95,24 @@ def test_both_are_given_arrays_as_the_program_has_them(monkeypatch: Any) -> None
     results = []
     for one in found:
         assert [aval.shape for aval in one.types] == [(64,), (64, 30)]
-        results.append(jax.jit(one.function)(*measure._made_up_all(one.types)))
+        results.append(jax.jit(one.function)(*measure._made_up_all(one)))
     ours, theirs = results
     assert [y.shape for y in theirs] == [(64,), (64, 30)]
     for x, y in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-6)
     hlo = jax.jit(found[0].function).lower(*found[0].types).compile().as_text()
     assert "transpose(" not in hlo
+
+
+def test_what_weights_multiply_stays_finite(monkeypatch: Any) -> None:
+    """Step after step: some kernels take longer for what is not."""
+    step = lambda c, _: (c @ W, None)
+    W = jnp.ones((256, 256))
+    loop = loop_in(lambda c: lax.scan(step, c, None, length=200)[0], jnp.ones((4, 256)))
+    plan = plan_of(loop)
+    monkeypatch.setattr(trial, "measured", lambda ours, theirs: (ours, theirs))
+    target = current()
+    found: Any = trial.tried(target, plan, target.build(plan), Speed(1e-6, 1e-6), None)
+    for one in found:
+        (last,) = jax.jit(one.function)(*measure._made_up_all(one))
+        assert 1e-20 < float(jnp.mean(last)) < 1e20

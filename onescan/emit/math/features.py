@@ -15,7 +15,8 @@ AVX512 = "avx512"  # x86: registers of 64 bytes, powers of two, reciprocals
 AMX = "amx"  # x86: products of tiles of bfloat16, which the process may use
 GPU = "gpu"  # no C library, but more instructions
 F16C = "f16c"  # conversions between float16 and float32: newer x86, all aarch64
-SATURATES = "saturates"  # conversions to integers hold at the ends: aarch64
+FP16 = "fp16"  # arithmetic of float16: aarch64 but for old ones, newest x86
+NEON = "neon"  # aarch64: conversions to integers hold at the ends, extremes keep NaN
 
 
 def allow(module: ir.Module, names: Iterable[str]) -> None:
@@ -31,4 +32,4 @@ def has(b: Any, name: str) -> bool:
 
 def is_x86(b: Any) -> bool:
     """Whether it is for such a processor: the others do more in one instruction."""
-    return not has(b, GPU) and not has(b, SATURATES)
+    return not has(b, GPU) and not has(b, NEON)

@@ -19,7 +19,7 @@ from typing import Any
 from llvmlite import ir
 
 from onescan.emit.constants import repeated, vector
-from onescan.emit.math.features import SATURATES, has
+from onescan.emit.math.features import NEON, has
 
 
 @dataclass(frozen=True)
@@ -263,7 +263,7 @@ def one_way(mask: Lane, yes: Way, no: Way) -> Lane:
 def clamp(x: Lane, low: float, high: float) -> Lane:
     """x within [low, high]; NaN stays NaN."""
     lowest, highest = x.like(low), x.like(high)
-    if has(x.b, SATURATES):  # one instruction each
+    if has(x.b, NEON):  # one instruction each
         return x.intrinsic("llvm.maximum", lowest).intrinsic("llvm.minimum", highest)
     x = select(lowest > x, lowest, x)
     return select(highest < x, highest, x)

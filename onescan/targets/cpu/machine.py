@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from onescan.emit.math.features import AMX, F16C, SATURATES
+from onescan.emit.math.features import AMX, AVX512, F16C, FP16, NEON
 from onescan.runtime import compiler
 from onescan.targets.cpu import available
 from onescan.targets.cpu.permission import may_use_tiles
@@ -27,10 +27,10 @@ def host() -> Machine:
     """The processor we are on."""
     features = compiler.host_features()
     wide = 64 if "+avx512f" in features else 32 if "+avx2" in features else 16
-    found = {"avx512": "+avx512f", "f16c": "+f16c"}
+    found = {AVX512: "+avx512f", F16C: "+f16c", FP16: "+avx512fp16"}
     has = {name for name, flag in found.items() if flag in features}
     if compiler.triple().startswith(("aarch64", "arm64")):
-        has.update((F16C, SATURATES))
+        has.update((F16C, FP16, NEON))
     if wide == 64 and "+amx-bf16" in features and may_use_tiles():
         has.add(AMX)
     caches = {"l1": available.cache_bytes(1), "l2": available.cache_bytes(2)}

@@ -3,10 +3,10 @@
     before the first step:  copy the weights, a few vectors of columns after the other
     in every step:          for each panel, for each block of rows: sum along the panel
 
-As they are given, the numbers that a block of results sums lie a whole row of the matrix
-apart: each is a page of its own, and all of them meet in a few places of the L1 cache.
-In a panel they lie one after the other.  The rows of x meet a panel while it is in the
-L1 cache, and the weights pass through it once a step.
+As they are given, the numbers that a block of results sums lie a whole row of the
+matrix apart: each in a page of its own, and all of them in a few places of the L1
+cache.  In a panel they lie one after the other.  The rows of x meet a panel while it is
+in that cache, and the weights pass through it once a step.
 """
 
 from __future__ import annotations

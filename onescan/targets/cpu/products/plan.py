@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onescan.emit.math.features import AVX512, SATURATES
+from onescan.emit.math.features import AVX512, NEON
 from onescan.targets.cpu.plan import Machine
 
 #: vector operations from which threads are worth waking, and waiting for: 200 us
@@ -81,7 +81,7 @@ def blocks_of(matrices: Matrices, machine: Machine) -> Blocks:
     """Lay a product over the machine."""
     m = matrices
     width = machine.vector_bytes // m.dtype.itemsize
-    many = {AVX512, SATURATES} & machine.features
+    many = {AVX512, NEON} & machine.features
     height = ROWS if many else FEWER_ROWS
     threads = m.work / width > WORTH_THREADS and machine.cores > 1
     panel = VECTORS * width
