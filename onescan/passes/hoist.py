@@ -57,6 +57,9 @@ STAYS: dict[Draws, tuple[str, ...]] = {
     "all": ("cumulative",),
 }
 
+#: numbers for each result from which a sum is not computed a second time
+MUCH = 16
+
 
 def hoist(loop: Loop, draws: Draws = "few") -> Split | None:
     """Take out what needs no carry, if it is worth it.
@@ -74,6 +77,10 @@ def hoist(loop: Loop, draws: Draws = "few") -> Split | None:
     crossing = reads(kept, parts.results) & outside
     if not crossing:
         return None
+    if twice := _sums_on_the_way(parts.eqns, crossing, {*parts.inputs}, kept):
+        outside |= twice
+        kept = slice_of(parts.eqns, parts.results, {*parts.inputs, *outside})
+        crossing = reads(kept, parts.results) & outside
     made = [v for eqn in parts.eqns for v in eqn.outvars if v in crossing]
     once = tuple(v for v in made if kinds[v] == "fixed")
     each = tuple(v for v in made if kinds[v] == "free")
@@ -106,6 +113,22 @@ def hoist(loop: Loop, draws: Draws = "few") -> Split | None:
         extra=nbytes([v.aval for v in each]),
         moved=(*heavy, *fixed),
     )
+
+
+def _sums_on_the_way(
+    eqns: Sequence[JaxprEqn], made: set[Var], given: set[Var], kept: Sequence[JaxprEqn]
+) -> set[Var]:
+    """What is small, made of much, and computed before the loop on the way to others.
+
+    A step that computes it too would do that work again, to save a few loads.
+    """
+    inside = set(map(id, kept))
+    return {
+        v
+        for eqn in slice_of(eqns, made, given)
+        if id(eqn) in inside and elements(eqn.invars) >= MUCH * elements(eqn.outvars)
+        for v in eqn.outvars
+    }
 
 
 def _leaves(eqn: JaxprEqn, kinds: dict[Var, Kind], draws: Draws) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from math import prod
-from typing import Any
 
 from onescan.loop import Loop, nbytes
 from onescan.plan.profile import Instruction, Profile
@@ -26,6 +25,8 @@ MULTIPLIED = 5
 INTEGER_DIVISIONS = ("sdiv", "udiv", "srem", "urem")
 MOVES = ("insertelement", "extractelement")
 GATHER = "llvm.masked"
+#: numbers of an array for each core that XLA gives a part of it
+DIVIDED = 32768
 
 
 def predicted(loop: Loop, profile: Profile, cores: int, costs: Costs) -> Speed:
@@ -85,17 +86,20 @@ def by_xla(loop: Loop, cores: int, costs: Costs) -> float:
             each = work.operations * costs.xla_transform_operation
             matrices += work.times * costs.xla_transform + each
         else:
-            operations += work.operations
+            operations += work.operations / _helpers(work, cores)
         equations += work.times if work.each else 0
     held = nbytes(loop.carry_avals)
     streams = nbytes(loop.x_avals + loop.y_avals) * costs.streamed_byte
     fixed = costs.xla_small_step if held <= costs.xla_small else costs.xla_step
     fixed += costs.xla_equation * equations
-    results: Any = loop.body.out_avals
-    widest = max((prod(a.shape) for a in results), default=1)
-    helpers = min(cores, max(1, widest // 32768))  # it divides large operations only
-    computing = operations * costs.xla_operation / helpers + products
+    computing = operations * costs.xla_operation + products
     return 1e-9 * (computing + matrices + fixed + streams)
+
+
+def _helpers(work: Work, cores: int) -> int:
+    """Cores among which XLA divides an operation: a large one, by what it reads."""
+    widest = max((prod(v.aval.shape) for v in work.eqn.invars), default=1)
+    return min(cores, max(1, widest // DIVIDED))
 
 
 def _by_a_library(work: Work, costs: Costs) -> float:

@@ -69,6 +69,23 @@ def test_hoist_takes_along_what_feeds_the_product():
     assert_same(loop, splits, args)
 
 
+def test_hoist_computes_no_sum_twice():
+    """A mean on the way to the product is read by the step that wants it too."""
+    tall = jnp.tile(LONG, (1, 32, 1))
+
+    def step(h, x):
+        mean = jnp.mean(jnp.tanh(x), 0)
+        h = jnp.tanh(mean[None] @ DEEP + h) * mean.sum()
+        return h, None
+
+    loop, args = loop_of(step, jnp.zeros((1, 256)), tall)
+    splits = splits_of(loop, hoist, simplify)
+    lines = shown(core_of(splits).body)
+    assert not any("float32[64,32]" in line for line in lines)
+    assert sum("tanh" in line for line in lines) == 1
+    assert_same(loop, splits, args)
+
+
 def test_hoist_leaves_a_product_that_is_less_than_its_result_costs_in_memory():
     def step(h, x):
         return jnp.tanh(x @ W + h), None
