@@ -3,7 +3,8 @@
 Beside a loop, a product is a kernel of its own (`lower_product`): by vectors (`plan`,
 `gemm`) or by x86's matrix unit (`amx_plan`, `amx_gemm`, with `amx` and `amx_tiles`),
 whichever suits its size.  Inside a step, products are emitted by `onescan/emit/dot.py`,
-but for those that `steps` gives to the matrix unit (`amx_steps`).
+those with weights from `panels`, but for those that `steps` gives to the matrix unit
+(`amx_steps`).
 """
 
 from __future__ import annotations
