@@ -43,6 +43,7 @@ class Emitter(Loops):
         self.ahead: list[Span] = []  # memory that the next step will touch
         self.rooms: dict[Any, list[Memory]] = {}  # scratch that rules use in turns
         self.weights: dict[Any, Any] = {}  # matrices made ready before the first step
+        self.weight_bytes = 0  # of those that lie where values do
         self.routines: dict[Any, Any] = {}  # functions that the kernel calls
 
     #: what writes instructions

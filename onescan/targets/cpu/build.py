@@ -35,7 +35,7 @@ def build(plan: Plan) -> tuple[ir.Module, Profile]:
     e = StencilEmitter(plan, tile) if plan.stencil else CpuEmitter(plan, tile)
     e.since = tile.args[-1] if patient else None
     (StencilTile(e) if plan.stencil else CpuTile(e)).emit()
-    held = e.stack_bytes + e.heap_bytes
+    held = e.stack_bytes + e.heap_bytes - e.weight_bytes
     if held > LARGEST:
         raise TooLarge(
             f"one step holds {held >> 20} MiB of values, more than the engine keeps"

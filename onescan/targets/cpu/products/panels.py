@@ -72,7 +72,7 @@ def panels_of(plan: Plan, eqn: Equation) -> Panels | None:
     size = prod(shape) * dtype.itemsize
     (along,) = cy
     depth, columns = shape[along], shape[1 - along]
-    if not SMALLEST <= size <= LARGEST or columns % plan.inner_width:
+    if not (rows and SMALLEST <= size <= LARGEST) or columns % plan.inner_width:
         return None
     most, vectors = REGISTERS // min(rows, ROWS), columns // plan.inner_width
     width = max(n for n in range(1, most + 1) if vectors % n == 0) * plan.inner_width
@@ -91,9 +91,10 @@ def prepared(e: Emitter, constant: Callable[[Any], Array]) -> Iterator[None]:
 
 def _copied(e: Emitter, panels: Panels, weights: Array) -> Memory:
     (count, depth, width), dtype = panels.shape, weights.dtype
-    size = count * depth * width
-    kind = ir.ArrayType(ty.memory_type(dtype), size)
-    pointer = e.allocated(kind, size * dtype.itemsize)
+    size = count * depth * width * dtype.itemsize
+    kind = ir.ArrayType(ty.memory_type(dtype), count * depth * width)
+    pointer = e.allocated(kind, size)
+    e.weight_bytes += size
     memory = Memory(pointer, dtype, (depth * width, width, 1), 0, 64)
 
     def copy(index: tuple[Index, ...]) -> None:
