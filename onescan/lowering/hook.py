@@ -147,8 +147,11 @@ def _lower(
 def _inside(outcome: Left) -> AbstractContextManager[Any]:
     """For the loops in one that is left: where that lost a trial, they get fewer.
 
-    Each would be tried else, as deep as they are nested.
+    Each would be tried else, as deep as they are nested.  What XLA keeps as a whole has
+    none of ours inside.
     """
+    if outcome.whole:
+        return switches.using(engine="xla")
     if outcome.speed is None or not outcome.speed.measured:
         return nullcontext()
     return switches.using(trials=max(0, switches.current().trials - 1))

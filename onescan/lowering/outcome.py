@@ -60,3 +60,4 @@ class Left:
     notes: tuple[str, ...] = ()
     lower: Callable[..., Sequence[Any]] | None = None
     speed: Speed | None = None
+    whole: bool = False  # with all loops inside

@@ -24,6 +24,7 @@ from onescan.emit.support import require_supported
 from onescan.loop import LeaveToXla, Loop
 from onescan.lowering.outcome import Left, Native, Seen, Slower
 from onescan.lowering.real_products import by_parts
+from onescan.lowering.recomputed import REASON, decides_by_rounding
 from onescan.lowering.views import apart, views
 from onescan.passes import KERNEL_PASSES, WHILE_PASSES
 from onescan.passes.constants import constants
@@ -61,6 +62,7 @@ class Decision:
     reason: str | None = None
     choice: Choice | None = None
     unroll: int = 1  # steps that XLA runs at a time
+    whole: bool = False  # XLA keeps the loops inside as well
 
 
 def compile_loop(loop: Loop, platform: str, settings: Settings) -> Native | Left:
@@ -106,6 +108,8 @@ def decide(loop: Loop, target: Target, settings: Settings) -> Decision:
 
 def _decide_while(loop: Loop, target: Target, settings: Settings) -> Decision:
     """The same of a while loop, which no pass takes apart."""
+    if decides_by_rounding(loop):
+        return Decision(loop, reason=REASON, whole=True)
     try:
         given = constants(loop)
         flat = without_complex(given.loop if given else loop)
@@ -164,7 +168,7 @@ def _left(decision: Decision) -> Left:
     reason, passed = str(decision.reason), decision.passed
     speed = decision.choice.speed if decision.choice else None
     if passed is None:
-        return Left(reason, speed=speed)
+        return Left(reason, speed=speed, whole=decision.whole)
     if decision.unroll > passed.whole.core.unroll:
         told = f"had XLA run {decision.unroll} steps at a time"
         passed = replace(passed, extra=(*passed.extra, told))
