@@ -115,12 +115,11 @@ FOLDS = 4
 def number_of(value: Any, folds: int = FOLDS) -> Any:
     """A float that a value is known to be: a constant, or what follows from some."""
     op, kind = maker_of(value), type_of(value)
-    dtype: Any = None if kind is None else kind.dtype
-    if op is None or dtype not in (np.float32, np.float64):
+    if op is None or kind is None or str(kind.dtype) not in ("float32", "float64"):
         return None
     if op.name == "stablehlo.constant":
         number = splat_of(op)
-        return None if number is None else dtype.type(number)
+        return None if number is None else np.asarray(number, kind.dtype)[()]
     if op.name not in FOLDED or not folds:
         return None
     numbers = [number_of(operand, folds - 1) for operand in op.operands]

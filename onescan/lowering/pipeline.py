@@ -176,7 +176,7 @@ def _left(decision: Decision) -> Left:
     else:
         cores = passed.cores
     lower = passed.around([stock(core) for core in cores])
-    return Left(reason, **passed.told, speed=speed, lower=lower)
+    return Left(reason, **passed.told, speed=speed, lower=lower, whole=decision.whole)
 
 
 def called(compiled: Compiled, target: Target, found: Seen) -> Lower:

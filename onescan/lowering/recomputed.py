@@ -63,8 +63,9 @@ def _is_of_sums(eqn: Equation, makers: dict[Any, Equation]) -> bool:
 
 
 def _narrow_floats(atoms: Sequence[Any]) -> list[Any]:
-    return [v for v in atoms if isinstance(v, Var) and _is_narrow(v.aval.dtype)]
+    return [v for v in atoms if isinstance(v, Var) and _is_narrow(v.aval)]
 
 
-def _is_narrow(dtype: Any) -> bool:
-    return jnp.issubdtype(dtype, jnp.floating) and 8 * dtype.itemsize <= NARROW
+def _is_narrow(aval: Any) -> bool:
+    floats = jnp.issubdtype(aval.dtype, jnp.floating)
+    return floats and 8 * aval.dtype.itemsize <= NARROW

@@ -74,8 +74,9 @@ def _weights(loop: Loop) -> dict[int, float]:
             continue
         contracted, _ = eqn.params["dimension_numbers"]
         for var, dims in zip(eqn.invars, contracted, strict=True):
+            aval: Any = var.aval
             for place in (i for i, v in enumerate(constants) if v is var):
-                scales[place] = 2 / max(1, prod(var.aval.shape[i] for i in dims))
+                scales[place] = 2 / max(1, prod(aval.shape[i] for i in dims))
     return scales
 
 
