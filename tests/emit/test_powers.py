@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 from unittest import mock
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -54,7 +55,8 @@ def test_exactly_rounded(exponent: float) -> None:
 def test_other_types(exponent: float, dtype: str) -> None:
     xs = np.linspace(0.5, 4, 24).astype(jnp.dtype(dtype))
     true = np.power(xs.astype(np.float64), exponent)
-    found = powers(exponent, xs).astype(np.float64)
+    with jax.enable_x64(True):
+        found = powers(exponent, xs).astype(np.float64)
     assert np.allclose(found, true, rtol=float(jnp.finfo(dtype).eps))
 
 
