@@ -23,9 +23,10 @@ from llvmlite import ir
 
 from onescan.emit import interleave
 from onescan.emit import types as ty
-from onescan.emit.builder import SIZES, never_changes
-from onescan.emit.constants import integer, nothing
-from onescan.emit.math.features import AVX512, NEON, has
+from onescan.emit.builder import never_changes
+from onescan.emit.constants import integer
+from onescan.emit.joining import together
+from onescan.emit.math.features import AVX512, has
 
 
 @dataclass(frozen=True)
@@ -111,51 +112,6 @@ def is_one(x: Index) -> bool:
 def is_scalar(x: Index) -> bool:
     """Whether an index is one position, not one for each lane."""
     return not isinstance(x, Vec) and not _is_vector(x)
-
-
-def spans_lanes(index: tuple[Index, ...]) -> bool:
-    """Whether an index stands for consecutive positions."""
-    return any(isinstance(i, Vec) for i in index)
-
-
-def lane_by_lane(
-    b: ty.Builder, index: tuple[Index, ...], at: Callable[[tuple[Index, ...]], ty.Value]
-) -> ty.Value:
-    """The vector of an index, put together of numbers that were pulled one by one."""
-    width = next(i.width for i in index if isinstance(i, Vec))
-    values = []
-    for lane in range(width):
-        place = [add(b, i.base, lane) if isinstance(i, Vec) else i for i in index]
-        values.append(at(tuple(place)))
-    return together(b, values)
-
-
-def together(b: ty.Builder, values: list[ty.Value]) -> ty.Value:
-    """A vector of numbers.
-
-    By words of 64 bits on aarch64, whose instruction that reads a number into a lane
-    waits for the other lanes: vectors read in pieces take two thirds of the time.
-    """
-    kind, width = values[0].type, len(values)
-    size = 8 * SIZES.get(str(kind), 8)
-    if not has(b, NEON) or size >= 64 or size * width % 64:
-        result = nothing(ty.with_width(kind, width))
-        for lane, value in enumerate(values):
-            result = b.insert_element(result, value, ir.Constant(ty.I32, lane))
-        return result
-    number = ir.IntType(size)
-    bits = [v if v.type == number else b.bitcast(v, number) for v in values]
-    words = []
-    for first in range(0, width, 64 // size):
-        word = b.zext(bits[first], ty.I64)
-        for k in range(1, 64 // size):
-            place = ir.Constant(ty.I64, k * size)
-            word = b.or_(word, b.shl(b.zext(bits[first + k], ty.I64), place))
-        words.append(word)
-    result = nothing(ty.with_width(ty.I64, len(words)))
-    for lane, word in enumerate(words):
-        result = b.insert_element(result, word, ir.Constant(ty.I32, lane))
-    return b.bitcast(result, ty.with_width(kind, width))
 
 
 DEEPEST = 8

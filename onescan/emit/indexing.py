@@ -14,10 +14,11 @@ import numpy as np
 from jax import lax
 
 from onescan.emit import types as ty
-from onescan.emit.arrays import Array, Index, add, lane_by_lane, spanning, spans_lanes
+from onescan.emit.arrays import Array, At, Index, Vec, add, spanning
 from onescan.emit.convert import convert, rounded
 from onescan.emit.elementwise import maximum, minimum
 from onescan.emit.emitter import CHEAP, Emitter
+from onescan.emit.joining import together
 from onescan.emit.math.features import AVX512, GPU, has
 from onescan.emit.reduce import KINDS, highest, lowest
 from onescan.loop import Atom, Equation
@@ -106,6 +107,21 @@ def _clamped(e: Emitter, var: Atom, indices: Array, last: int) -> Array:
     return e.lazy(var, at, [indices], cost=2, pointwise=True)
 
 
+def _spans_lanes(index: tuple[Index, ...]) -> bool:
+    """Whether an index stands for consecutive positions."""
+    return any(isinstance(i, Vec) for i in index)
+
+
+def _lane_by_lane(b: ty.Builder, index: tuple[Index, ...], at: At) -> ty.Value:
+    """The vector of an index, put together of numbers that were pulled one by one."""
+    width = next(i.width for i in index if isinstance(i, Vec))
+    values = []
+    for lane in range(width):
+        place = [add(b, i.base, lane) if isinstance(i, Vec) else i for i in index]
+        values.append(at(tuple(place)))
+    return together(b, values)
+
+
 def gather(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     x, indices = e.materialise(operands[0]), operands[1]
     (out,) = eqn.outvars
@@ -125,8 +141,8 @@ def gather(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
 
     def at(index: tuple[Index, ...]) -> ty.Value:
         batch = tuple(index[j] for j in batch_dims)
-        if one_by_one and indices.memory is not None and spans_lanes(batch):
-            return lane_by_lane(e.b, index, at)
+        if one_by_one and indices.memory is not None and _spans_lanes(batch):
+            return _lane_by_lane(e.b, index, at)
         place: list[Index] = [0] * len(shape)
         for i, j in zip(window, numbers.offset_dims, strict=True):
             place[i] = index[j]
