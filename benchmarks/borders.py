@@ -52,8 +52,8 @@ def _try_all(found: dict[str, list[Any]], now: list[int]) -> None:
     given: dict[int, str] = {}
     border, tried = borders.border, target.Cpu.tried
 
-    def always(plan: Any, profile: Any) -> Any:
-        was = border(plan, profile)
+    def always(plan: Any, profile: Any, size: int) -> Any:
+        was = border(plan, profile, size)
         given[id(plan.loop)] = NAMES[kinds.get(id(was), "USUAL")]
         return replace(was, sure=float("inf"), hopeless=0.0)
 

@@ -7,6 +7,7 @@ follow from the operations of the body and how many equations it has.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 from math import prod
 
@@ -25,6 +26,8 @@ MULTIPLIED = 5
 INTEGER_DIVISIONS = ("sdiv", "udiv", "srem", "urem")
 MOVES = ("insertelement", "extractelement")
 GATHER = "llvm.masked"
+#: the share of addresses that LLVM leaves in the loop they are written in
+LEFT_IN_LOOPS = 0.5
 #: numbers of an array for each core that XLA gives a part of it
 DIVIDED = 32768
 
@@ -35,13 +38,32 @@ def predicted(loop: Loop, profile: Profile, cores: int, costs: Costs) -> Speed:
 
 
 def _native(loop: Loop, profile: Profile, cores: int, costs: Costs) -> float:
-    one = sum(n * _cost(what, costs) for what, n in profile.runs.items())
+    one = sum(n * _cost(what, costs) for what, n in _joined(profile.runs).items())
     helpers = min(cores, profile.tiles) if profile.threads else 1
     rounds = -(-profile.tiles // helpers)
     streamed = nbytes(loop.x_avals + loop.y_avals) + loop.converted
     streams = streamed * costs.streamed_byte
     computing = one * rounds * costs.waiting / counted_steps(loop)
     return 1e-9 * (computing + streams)
+
+
+def _joined(runs: Mapping[Instruction, float]) -> dict[Instruction, float]:
+    """How often instructions run, those counted once that the processor has as one.
+
+    A product that is added to something is one with the sum; a number that is read and
+    spread over a vector is spread as it is read.
+    """
+    left = dict(runs)
+    for (name, kind), count in runs.items():
+        if name == "fmul":
+            sums = sum(runs.get((sum_, kind), 0.0) for sum_ in ("fadd", "fsub"))
+            left[name, kind] -= min(count, sums)
+        elif name == "shufflevector" and (match := VECTOR.match(kind)):
+            spread = min(count, runs.get(("insertelement", kind), 0.0))
+            if spread:
+                left["insertelement", kind] -= spread
+                left[name, kind] -= min(spread, runs.get(("load", match[2]), 0.0))
+    return left
 
 
 @lru_cache(maxsize=4096)
@@ -53,7 +75,7 @@ def _cost(what: Instruction, costs: Costs) -> float:
     bits = count * BITS.get(element, 32)
     registers = max(1, -(-bits // costs.vector_bits))
     if name == "getelementptr" or (count == 1 and element in ("i64", "ptr", "i1", "")):
-        return costs.address
+        return costs.address * LEFT_IN_LOOPS
     if name.endswith(" by a constant"):
         return costs.operation * MULTIPLIED * registers
     if name in INTEGER_DIVISIONS:

@@ -12,6 +12,7 @@ from kernels import kernel_of, loop_in, plan_of
 
 import onescan
 from onescan import switches
+from onescan.plan.profile import Profile
 from onescan.targets.cpu import borders
 from onescan.targets.cpu.target import Cpu
 from onescan.tune import choose, measure, store
@@ -63,6 +64,20 @@ def test_costs_of_processors():
         )
     }
     assert len(names) == 4
+
+
+def test_what_a_processor_does_at_once_is_counted_once():
+    loop, _ = looped()
+    vector = "<16 x float>"
+    added = {("fadd", vector): 1e6, ("load", "float"): 1e6}
+    product = added | {("fmul", vector): 1e6}
+    spread = added | {("insertelement", vector): 1e6, ("shufflevector", vector): 1e6}
+    alone = {("load", "float"): 1e6, ("fmul", vector): 1e6}
+    times = [
+        predicted(loop, Profile(runs, {}), 1, AVX512).native
+        for runs in (added, product, spread, product | spread, alone)
+    ]
+    assert times == [times[0]] * 5
 
 
 def test_sure_predictions_are_not_measured():

@@ -9,6 +9,7 @@ XLA's loop.  `benchmarks/borders.py` tries others, and counts them by kind.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 import jax.numpy as jnp
@@ -26,6 +27,9 @@ KNOWN = Border(sure=0.9)
 #: XLA keeps a loop whose values lie in memory if it was not measured and is not clearly
 #: faster: what memory costs is not predicted, and XLA has all cores for each operation
 FROM_MEMORY = Border(sure=3.0, slower=1.3)
+#: instructions of a kernel that takes LLVM seconds, and what it must promise for them
+#: (`ppo/16` and `ppo/64` of `benchmarks/programs.py`)
+LONG, LONG_IS_WORTH = 12_000, 1.0
 #: numbers of a value from which XLA may be ahead of one thread
 WIDE = 4096
 #: multiply-adds of a product from which its library may be ahead
@@ -39,12 +43,13 @@ KINDS |= {"product", "joined", "gather", "update"}
 PARTIAL = {"gather", "update"}
 
 
-def border(plan: Plan, profile: Profile) -> Border:
-    """How far the prediction for a kernel can be trusted."""
+def border(plan: Plan, profile: Profile, size: int) -> Border:
+    """How far the prediction for a kernel of so many instructions can be trusted."""
     if _is_known(plan, profile):
         return KNOWN
     walks = profile.held > ON_STACK and not plan.stencil
-    return FROM_MEMORY if walks else USUAL
+    found = FROM_MEMORY if walks else USUAL
+    return replace(found, hopeless=LONG_IS_WORTH) if size >= LONG else found
 
 
 def _is_known(plan: Plan, profile: Profile) -> bool:

@@ -169,7 +169,8 @@ class Cpu(Target):
         loop, machine = plan.loop, self.machine
         times = predicted(loop, kernel.profile, machine.cores, self.costs)
         name = lambda: store.key_of(name_of(kernel), machine, *compat.versions())
-        trusted, may_try = border(plan, kernel.profile), settings.trials > 0
+        trusted = border(plan, kernel.profile, instructions(kernel.module))
+        may_try = settings.trials > 0
         return choose_engine(loop, times, settings.may_measure, name, may_try, trusted)
 
     def tried(

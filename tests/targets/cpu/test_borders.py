@@ -46,9 +46,15 @@ def test_borders(case: str) -> None:
     assert border_of(f, carry) == expected
 
 
-def border_of(f: Callable[..., Any], carry: Any) -> Border:
+def test_long_kernels_are_tried_if_they_promise_something() -> None:
+    f, carry, _ = CASES["a sort"]
+    assert border_of(f, carry, size=borders.LONG - 1).hopeless < borders.LONG_IS_WORTH
+    assert border_of(f, carry, size=borders.LONG).hopeless == borders.LONG_IS_WORTH
+
+
+def border_of(f: Callable[..., Any], carry: Any, size: int = 0) -> Border:
     loop = loop_in(f, carry)
     plan = plan_of(loop.replace(added_axes=int(f is of_lanes)))
     profile = kernel_of(plan).profile
     assert profile is not None
-    return borders.border(plan, profile)
+    return borders.border(plan, profile, size)
