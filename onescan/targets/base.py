@@ -121,6 +121,10 @@ class Target(ABC):
         """Both engines timed, for a choice that is not measured yet."""
         raise NotImplementedError
 
+    def making(self, kernel: Any) -> float:
+        """About how many seconds it takes to compile a kernel, where that is known."""
+        return 0.0
+
     @property
     def costs(self) -> Costs | None:
         """What instructions cost on the device, where that is known."""

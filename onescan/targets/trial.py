@@ -24,7 +24,7 @@ from onescan.tune.speed import Speed
 #: seconds that a trial's loop takes the slower engine by prediction, and bytes it moves
 SECONDS, BYTES = 0.01, 64 << 20
 #: the same of the faster engine up to which the whole loop is tried, which is compiled
-#: already
+#: already, if compiling a copy does not take longer
 WHOLE_SECONDS, WHOLE_BYTES = 0.3, 256 << 20
 #: steps of a copy in which what a kernel does once, before the first, weighs little
 LASTING = 32
@@ -47,7 +47,8 @@ def tried(
     theirs = (loop.plain or loop).in_steps().replace(length=some)
     scales = _weights(loop)
     xla = Trial(bound(theirs, stock(theirs)), arguments(theirs), theirs.length, scales)
-    whole = loop.length * each <= WHOLE_BYTES and loop.length * faster <= WHOLE_SECONDS
+    short = loop.length * faster <= max(WHOLE_SECONDS, target.making(kernel))
+    whole = loop.length * each <= WHOLE_BYTES and short
     ours = loop if whole else loop.replace(length=some)
     if ours is not plan.loop:
         plan, kernel = target.verified(*target.fitting(target.plan(ours)))

@@ -29,7 +29,9 @@ from onescan.tune.speed import Speed
 
 #: seconds that the calls of one measurement may take, on a machine that is quiet and on
 #: one where others take our turns, of which the least times still say something
-SECONDS, SECONDS_BUSY = 0.1, 0.2
+SECONDS, SECONDS_BUSY = 0.06, 0.12
+#: seconds of one call of each from which little of a time is by chance
+LASTS = 0.1
 #: times a second that others may take a turn of ours: a busy process for each of two
 #: cores takes 100 to 130, on a quiet machine there are 0 to 15
 INTERRUPTED = 40
@@ -94,14 +96,17 @@ def _in_turns(
     calls: Sequence[Callable[[], Any]], steps: Sequence[int], others: Others
 ) -> list[float]:
     """The least time of a step of two calls, made in turns until it is clear."""
+    start = time.perf_counter()
     least = _round(calls, steps)
-    if _ratio(least) > CLEAR_AT_ONCE and least[0] < least[1]:
+    lasts = time.perf_counter() - start > LASTS
+    if _ratio(least) > (CLEAR if lasts else CLEAR_AT_ONCE) and least[0] < least[1]:
         return least
     least, rounds, start = _round(calls, steps), 1, time.perf_counter()
     while rounds < MOST:
         enough = least[0] < least[1] or rounds >= LOSING
         limit = SECONDS_BUSY if others.disturb else SECONDS
-        late = rounds >= FEWEST and time.perf_counter() - start > limit
+        fewest = 2 if lasts else FEWEST
+        late = rounds >= fewest and time.perf_counter() - start > limit
         if late or _ratio(least) >= (CLEAR if enough else CLEAR_AT_ONCE):
             break
         least, rounds = list(map(min, least, _round(calls, steps))), rounds + 1

@@ -132,14 +132,14 @@ def test_times_of_a_busy_machine_are_not_kept():
     assert not decide(Speed(1e-3, 1e-3), lambda: next(trials)).native
 
 
-@pytest.mark.parametrize(("taken", "rounds"), [(0, 4), (100, 5)])
+@pytest.mark.parametrize(("taken", "rounds"), [(0, 4), (100, 6)])
 def test_more_calls_where_others_are_busy(taken, rounds, monkeypatch):
-    """A tenth of a second in quiet, two of them where turns are taken from us."""
+    """Twice as long where turns are taken from us."""
     made = []
     monkeypatch.setattr(measure.time, "perf_counter", lambda: sum(made))
     monkeypatch.setattr(measure, "_turns_taken", lambda: taken * sum(made))
     others = measure.Others()
-    calls = [lambda: made.append(0.04), lambda: made.append(0.03)]
+    calls = [lambda: made.append(0.02), lambda: made.append(0.015)]
     measure._in_turns(calls, (1, 1), others)
     assert len(made) == 2 * rounds
     assert others.disturb == bool(taken)
@@ -232,10 +232,19 @@ def test_calls_are_compared_by_their_steps(steps, rounds, monkeypatch):
     """What is ten times as long for ten times the steps is not clear at once."""
     made = []
     monkeypatch.setattr(measure.time, "perf_counter", lambda: sum(made))
-    calls = [lambda: made.append(0.1), lambda: made.append(0.01)]
+    calls = [lambda: made.append(0.05), lambda: made.append(0.005)]
     ours, theirs = measure._in_turns(calls, steps, measure.Others())
     assert len(made) == 2 * rounds
     assert ours / theirs == pytest.approx(10 / steps[0])
+
+
+@pytest.mark.parametrize(("ours", "rounds"), [(0.1, 1), (0.15, 3), (0.4, 3)])
+def test_what_lasts_is_called_less_often(ours, rounds, monkeypatch):
+    made = []
+    monkeypatch.setattr(measure.time, "perf_counter", lambda: sum(made))
+    calls = [lambda: made.append(ours), lambda: made.append(0.2)]
+    measure._in_turns(calls, (1, 1), measure.Others())
+    assert len(made) == 2 * rounds
 
 
 def test_a_kernel_that_is_slow_at_first_is_not_given_up_at_once(monkeypatch):
