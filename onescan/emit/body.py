@@ -22,6 +22,7 @@ from onescan.emit.arrays import Array, Memory
 from onescan.emit.convert import convert
 from onescan.emit.emitter import DEEPEST, Emitter
 from onescan.loop import Atom, Equation
+from onescan.plan.parts_read import parts_read
 from onescan.primitives import ELEMENTWISE, FREE, IDENTITIES, UPDATES
 
 #: what computes each element where it is pulled
@@ -68,6 +69,7 @@ class Body:
         }
         self.last.update({v: len(self.eqns) for v in jaxpr.outvars if _is_var(v)})
         self.now = 0
+        self.in_part = parts_read(jaxpr) if e.pulls_parts else {}
         self._sinks: dict[Any, set[Any]] | None = None
 
     def sinks(self, var: Var) -> set[Any]:

@@ -8,6 +8,7 @@ may be contracted into fused multiply-adds, as XLA allows too.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,11 @@ def rule(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     """The lazy result of an elementwise equation."""
     op = OPS[eqn.primitive.name]
     (out,) = eqn.outvars
+    size = prod(out.aval.shape)
+    operands = [
+        e.pulled_often(v, a) if prod(v.aval.shape) < size else a
+        for a, v in zip(operands, eqn.invars, strict=True)
+    ]
 
     def at(index: tuple[Index, ...]) -> ir.Value:
         values = [

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from jax.extend.core import Var
 from llvmlite import ir
 
 from onescan.emit import types as ty
@@ -25,6 +26,8 @@ from onescan.plan.plan import Lane, Plan
 
 #: elementwise values dearer than this (in operations) are not computed twice
 CHEAP = 1
+#: operations for each element of a value that pulling some of them may take
+MOST_AGAIN = 1.0
 #: operations of a chain that are done at once, whatever its length: pulling a value
 #: calls as many functions, one inside the other, and Python bounds that
 DEEPEST = 64
@@ -58,6 +61,8 @@ class Emitter(Loops):
     renews_in_place = True
     #: whether the rounds of while loops that have few are written one after the other
     unrolls_whiles = False
+    #: whether those elements of a value are computed that are read, where they are few
+    pulls_parts = False
     #: whether long code that is needed in several places is called there
     has_routines = False
     #: how primitives are emitted in this kind of kernel
@@ -231,7 +236,14 @@ class Emitter(Loops):
     def keeps(self, body: Any, var: Atom, array: Array) -> bool:
         """Whether a value that could be computed where it is pulled is put away."""
         often = body.uses[var] > 1 and array.cost > CHEAP
-        return often or var in self.plan.stored
+        return (often and not self.pulls(var, array)) or var in self.plan.stored
+
+    def pulls(self, var: Atom, array: Array) -> bool:
+        """Whether a value of which little is read is computed where that is pulled."""
+        if not isinstance(var, Var) or array.memory is not None:
+            return False
+        share = self.body.in_part.get(var)
+        return share is not None and share * array.cost <= MOST_AGAIN
 
     def materialise(self, array: Array) -> Array:
         """The same values, standing in memory."""
@@ -240,6 +252,10 @@ class Emitter(Loops):
     def once(self, array: Array) -> Array:
         """The same values, cheap enough to be pulled many times."""
         return array if array.cost <= CHEAP else self.materialise(array)
+
+    def pulled_often(self, var: Atom, array: Array) -> Array:
+        """A value, for who pulls each of its elements many times."""
+        return array
 
     def overwritable(self, eqn: Equation, x: Array) -> Array:
         """Memory with the values of `x` that may be written to."""

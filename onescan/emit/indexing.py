@@ -65,10 +65,15 @@ def _starts(
     ]
 
 
+def _readable(e: Emitter, eqn: Equation, x: Array) -> Array:
+    """The first operand, in memory unless a few elements of it are computed instead."""
+    return x if e.pulls(eqn.invars[0], x) else e.materialise(x)
+
+
 def dynamic_slice(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     x, *starts = operands
     (out,) = eqn.outvars
-    x = e.materialise(x)
+    x = _readable(e, eqn, x)
     begin = _starts(e, eqn, starts, eqn.params["slice_sizes"], _read_position)
 
     def at(index: tuple[Index, ...]) -> ty.Value:
@@ -123,17 +128,17 @@ def _lane_by_lane(b: ty.Builder, index: tuple[Index, ...], at: At) -> ty.Value:
 
 
 def gather(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
-    x, indices = e.materialise(operands[0]), operands[1]
+    x, indices = _readable(e, eqn, operands[0]), operands[1]
     (out,) = eqn.outvars
     numbers, sizes = eqn.params["dimension_numbers"], eqn.params["slice_sizes"]
     shape, rank = eqn.invars[0].aval.shape, len(out.aval.shape)
     fills = eqn.params["mode"] == lax.GatherScatterMode.FILL_OR_DROP
-    one_by_one = not (has(e.b, AVX512) or has(e.b, GPU))
+    one_by_one = x.memory is None or not (has(e.b, AVX512) or has(e.b, GPU))
     along = numbers.start_index_map
     clamped = one_by_one and not fills and len(along) == 1 and indices.cost > CHEAP
     if clamped:  # in vectors, before they are taken apart
         indices = _clamped(e, eqn.invars[1], indices, shape[along[0]] - sizes[along[0]])
-    indices = e.once(indices)
+    indices = e.once(indices) if x.memory is not None else e.materialise(indices)
     filler = ty.literal(_fill_value(eqn), x.dtype)
     hidden = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
     window = [i for i in range(len(shape)) if i not in hidden]

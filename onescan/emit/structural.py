@@ -25,7 +25,7 @@ def broadcast_in_dim(e: Emitter, eqn: Equation, operands: list[Array]) -> list[A
     (out,) = eqn.outvars
     x, shape = operands[0], eqn.invars[0].aval.shape
     dims = eqn.params["broadcast_dimensions"]
-    if prod(shape) < prod(out.aval.shape):
+    if prod(shape) < prod(out.aval.shape) and not e.pulls(eqn.invars[0], x):
         x = e.once(x)
 
     def at(index: tuple[Index, ...]) -> ty.Value:

@@ -10,8 +10,10 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 from math import prod
+from typing import Any
 
 from onescan.loop import Loop, nbytes
+from onescan.plan.parts_read import parts_read
 from onescan.plan.profile import Instruction, Profile
 from onescan.plan.work import Work, counted_steps, step_of
 from onescan.primitives import record_of
@@ -97,6 +99,9 @@ def by_xla(loop: Loop, cores: int, costs: Costs) -> float:
     """Seconds of one step of a loop that XLA runs."""
     operations = equations = products = matrices = 0.0
     fastest = costs.operation / (costs.vector_bits // 32) / cores
+    shares: dict[Any, float] = {}  # of what XLA computes in part
+    for jaxpr in loop.rounds:
+        shares |= parts_read(jaxpr)
     for work in step_of(loop):
         if _is_product(work, costs.xla_library):
             products += work.operations * fastest
@@ -108,7 +113,8 @@ def by_xla(loop: Loop, cores: int, costs: Costs) -> float:
             each = work.operations * costs.xla_transform_operation
             matrices += work.times * costs.xla_transform + each
         else:
-            operations += work.operations / _helpers(work, cores)
+            share = shares.get(work.eqn.outvars[0], 1.0)
+            operations += share * work.operations / _helpers(work, cores)
         equations += work.times if work.each else 0
     held = nbytes(loop.carry_avals)
     streams = nbytes(loop.x_avals + loop.y_avals) * costs.streamed_byte

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +19,7 @@ from onescan.targets.cpu.target import Cpu
 from onescan.tune import choose, measure, store
 from onescan.tune.choose import Choice
 from onescan.tune.costs import AVX512, costs_of
-from onescan.tune.predict import predicted
+from onescan.tune.predict import by_xla, predicted
 from onescan.tune.speed import Speed
 
 
@@ -78,6 +79,20 @@ def test_what_a_processor_does_at_once_is_counted_once():
         for runs in (added, product, spread, product | spread, alone)
     ]
     assert times == [times[0]] * 5
+
+
+def test_xla_computes_what_is_read():
+    table = jnp.ones((256, 256))
+
+    def step(read, c, i):
+        return c + read(jnp.sin(c * table), i), None
+
+    times = []
+    for read in (lambda t, i: t[i], lambda t, i: t.sum(0)):
+        looped = lambda c, i, read=read: lax.scan(partial(step, read), c, i)
+        loop = loop_in(looped, table[0], jnp.arange(50))
+        times.append(by_xla(loop, 1, AVX512))
+    assert times[0] < times[1] / 20
 
 
 def test_sure_predictions_are_not_measured():

@@ -14,7 +14,7 @@ from onescan.emit.emitter import Emitter, opaque
 from onescan.emit.outer import is_outer, outer
 from onescan.emit.rules import RULES
 from onescan.emit.tile import Tile
-from onescan.loop import Equation
+from onescan.loop import Atom, Equation
 from onescan.plan.plan import Plan
 from onescan.targets.cpu import heap
 from onescan.targets.cpu.products.amx_steps import by_unit, unit
@@ -41,6 +41,7 @@ ON_STACK = 1 << 18
 class CpuEmitter(Emitter):
     fetches_ahead = True
     has_routines = True
+    pulls_parts = True
     rules = {**RULES, "dot_general": dot_general}  # noqa: RUF012, nobody changes it
 
     def __init__(self, plan: Plan, function: ir.Function) -> None:
@@ -55,6 +56,9 @@ class CpuEmitter(Emitter):
         self.heap.append(heap.allocate(self.entry, size))
         self.heap_bytes += size
         return opaque(self.heap[-1])
+
+    def pulled_often(self, var: Atom, array: Array) -> Array:
+        return array if self.pulls(var, array) else self.once(array)
 
     def finish(self) -> None:
         """Give back what lies on the heap."""
