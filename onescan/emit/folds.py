@@ -1,12 +1,13 @@
 """`Fold`: what a reduction holds while it walks over its elements.
 
 Most hold one number.  The largest or smallest of floats, which is NaN if any is NaN
-and knows -0 from 0, takes a processor some seven instructions for each element by
-the book; here it is three, with the fine print left for the end: the largest by plain
-comparison (which passes NaN over), and the largest bit patterns as signed and as
-unsigned integers.  The first of these is above infinity's if a positive NaN was
-seen, the second above minus infinity's if a negative one was; and where the largest
-number is a zero, they tell which: any zero without a sign makes it positive.
+and knows -0 from 0, takes x86 some seven instructions for each element by the book;
+here it is three, with the fine print left for the end: the largest by plain comparison
+(which passes NaN over), and the largest bit patterns as signed and as unsigned
+integers.  The first of these is above infinity's if a positive NaN was seen, the
+second above minus infinity's if a negative one was; and where the largest number is a
+zero, they tell which: any zero without a sign makes it positive.  (aarch64 has one
+instruction for all of it.)
 """
 
 from __future__ import annotations

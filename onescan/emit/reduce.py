@@ -23,6 +23,7 @@ from onescan.emit.constants import nothing, positions
 from onescan.emit.convert import rounded
 from onescan.emit.emitter import Emitter
 from onescan.emit.folds import Combine, Fold, extreme, plain
+from onescan.emit.math.features import NEON, has
 from onescan.loop import Equation
 
 #: elements from which the largest is found in three parts
@@ -67,9 +68,10 @@ KINDS: dict[str, tuple[Combine, Callable[[Any], float | int]]] = {
 JOINED = 12
 
 
-def fold_of(name: str, dtype: Any, elements: int) -> Fold:
+def fold_of(b: ty.Builder, name: str, dtype: Any, elements: int) -> Fold:
     """How a reduction of that many elements goes."""
-    if name in ("reduce_max", "reduce_min") and ty.is_float(dtype) and elements >= MANY:
+    extremes = name in ("reduce_max", "reduce_min") and ty.is_float(dtype)
+    if extremes and elements >= MANY and not has(b, NEON):
         return extreme(dtype, name == "reduce_max")
     combine, neutral = KINDS[name]
     return plain(combine, ty.constant(ty.register_type(dtype), neutral(dtype)))
@@ -99,7 +101,7 @@ def reduction(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
         return tuple(gone[i] if i in gone else next(kept) for i in range(rank))
 
     sizes = [x.shape[i] for i in axes]
-    fold = fold_of(eqn.primitive.name, dtype, prod(sizes))
+    fold = fold_of(e.b, eqn.primitive.name, dtype, prod(sizes))
 
     def visit(places: list[tuple[Index, ...]]) -> None:
         width = _index_width(places[0])
@@ -133,7 +135,8 @@ def reduction(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
             memory.store(e.b, index, rounded(e.b, fold.leave(e.b, total), dtype))
 
     vector = None if lengthwise else -1
-    cost = x.cost + JOINED * (len(fold.combines) - 1)
+    pulled = prod(sizes) // (e.plan.inner_width if lengthwise else 1)
+    cost = max(x.cost, 1) * max(pulled, 1) + JOINED * (len(fold.combines) - 1)
     e.nest_in_groups(target.shape, target.lanes, visit, vector, cost=cost)
     return [target]
 
@@ -228,7 +231,8 @@ def accumulate(
         for turn in range(turns):
             take((*front, add(e.b, scale(e.b, block, turns), turn)), turn)
 
-    e.for_each([*outer, n // turns], visit, turns * max(cost, 1))
+    registers = max(1, width // e.plan.inner_width)
+    e.for_each([*outer, n // turns], visit, turns * max(cost, 1) * registers)
     for k in range(n - n % turns, n):
         e.for_each(outer, lambda index, k=k: take((*index, k), k % turns))
     results = []

@@ -17,7 +17,7 @@ from onescan.explain.measure import Times, measured
 from onescan.explain.steps import shapes_in, shapes_of, steps_in, steps_of
 from onescan.explain.view import Explanation as Explanation
 from onescan.loop import Loop
-from onescan.lowering.hook import types_of
+from onescan.lowering.hook import our_settings
 from onescan.naming import function_name
 from onescan.passes.overtime import evaluate
 
@@ -90,7 +90,7 @@ def explain_loop(
         about = f"{NO_VALUES}: {values}."
     else:
         about = FIRST_CALL if loop.length else None
-    with types_of(loop), switches.using(engine="xla"):
+    with our_settings(loop), switches.using(engine="xla"):
         shapes = shapes_in(loop)
         steps = () if isinstance(values, str) else tuple(steps_in(loop, values))
     return Explanation(

@@ -15,7 +15,7 @@ import jax
 from onescan import switches
 from onescan.loop import Loop
 from onescan.lowering import llvm
-from onescan.lowering.hook import types_of
+from onescan.lowering.hook import our_settings
 from onescan.passes.split import Split
 from onescan.plan.lanes import lane_axes
 from onescan.plan.plan import Plan
@@ -56,7 +56,7 @@ class Decision:
 
 def decide(loop: Loop, platform: str) -> Decision:
     """Decide about a loop under the options that are in force, for any device."""
-    with types_of(loop), switches.using(engine="auto", strict=False, check=False):
+    with our_settings(loop), switches.using(engine="auto", strict=False, check=False):
         return _decided(loop, platform)
 
 

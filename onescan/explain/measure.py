@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from onescan import switches
 from onescan.explain.decide import Decision, meant
 from onescan.loop import Loop
-from onescan.lowering.hook import types_of
+from onescan.lowering.hook import our_settings
 from onescan.lowering.outcome import Seen
 from onescan.passes import surround
 from onescan.passes.split import run
@@ -44,7 +44,7 @@ class Times:
 def measured(decision: Decision, args: Sequence[Any]) -> Times:
     """Run a loop on its flat arguments: constants, carry and xs."""
     # the passes' own loops are for the engine too
-    with types_of(decision.loop), switches.using(engine="auto"):
+    with our_settings(decision.loop), switches.using(engine="auto"):
         given = [_plain(arg) for arg in args]
         best: dict[str, float] = {}
         ready = {name: jax.jit(way) for name, way in _ways(decision).items()}

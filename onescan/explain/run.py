@@ -25,7 +25,7 @@ from onescan.explain.places import PLACES, Place, Placed, placed
 from onescan.explain.words import duration, plural
 from onescan.loop import Loop, nbytes
 from onescan.lowering import llvm
-from onescan.lowering.hook import types_of
+from onescan.lowering.hook import our_settings
 from onescan.plan.plan import Plan
 from onescan.plan.work import work_of
 from onescan.tune.speed import Speed
@@ -173,7 +173,7 @@ class Run:
 
     @cached_property
     def memory(self) -> Memory:
-        with types_of(self.loop):
+        with our_settings(self.loop):
             return memory_of(self.loop)
 
     @cached_property

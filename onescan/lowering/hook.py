@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, fields
 from functools import lru_cache, partial
 from typing import Any
@@ -97,7 +97,7 @@ def _lower(
     results = passed = None
     undo = compat.undo_point(ctx)
     try:
-        with types_of(loop), switches.using(**changes), no_collections():
+        with our_settings(loop), switches.using(**changes), no_collections():
             outcome = _outcome(ctx, loop, args)
             check = settings.check and not inner
             lower = lower_both if check else _lower_native
@@ -167,7 +167,22 @@ def _is_around_others(loop: Loop) -> bool:
     return loop.length == 1 or "scan" in inside
 
 
-def types_of(loop: Loop) -> AbstractContextManager[Any]:
+@contextmanager
+def our_settings(loop: Loop) -> Iterator[None]:
+    """What the passes trace for a loop is traced as they mean it.
+
+    Users may have JAX refuse that shapes or types are promoted.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(_types_of(loop))
+        if jax.config.jax_numpy_rank_promotion != "allow":
+            stack.enter_context(jax.numpy_rank_promotion("allow"))
+        if jax.config.jax_numpy_dtype_promotion != "standard":
+            stack.enter_context(jax.numpy_dtype_promotion("standard"))
+        yield
+
+
+def _types_of(loop: Loop) -> AbstractContextManager[Any]:
     """A context in which every type of the loop can be traced.
 
     A loop may hold 64-bit values where they are not enabled: traced under

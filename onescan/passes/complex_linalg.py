@@ -84,6 +84,8 @@ def lu(x: Pair) -> list[Any]:
     steps = min(rows, columns)
     row = np.arange(rows, dtype=np.int32)
     order = jnp.broadcast_to(row, (*batch, rows))
+    if not steps:
+        return [x, jnp.zeros((*batch, 0), np.int32), order]
 
     def step(state: Any, k: Any) -> Any:
         a, order = state

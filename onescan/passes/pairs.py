@@ -108,7 +108,8 @@ def paired(closed: ClosedJaxpr) -> ClosedJaxpr:
         if not _is_complex(atom):
             return (atom,)
         kind = _real(atom.aval)
-        parts = np.real(atom.val), np.imag(atom.val)
+        value = np.asarray(atom.val)  # parts of a `jax.Array` would be traced
+        parts = value.real, value.imag
         return tuple(Literal(part, kind) for part in parts)
 
     for eqn in jaxpr.eqns:

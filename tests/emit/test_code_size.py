@@ -102,6 +102,18 @@ def test_inner_loops_are_not_copied_at_every_level_on_a_gpu() -> None:
     assert five < 2 * two
 
 
+def test_rows_are_reduced_in_loops() -> None:
+    def attention(c: Any, x: Any) -> Any:
+        return jax.nn.softmax(c @ c.T + x, -1) @ c, c.sum(-1)
+
+    def rolled(c: Any, x: Any) -> Any:
+        return jnp.roll(c - c.mean(-1, keepdims=True), 1, 0) + x, (c.max(-1), c.sum(-1))
+
+    numbers = jnp.ones((64, 64), jnp.float32), jnp.ones(50, jnp.float32)
+    for body in (attention, rolled):
+        assert size_of(lambda c, x, body=body: lax.scan(body, c, x), *numbers) < 3000
+
+
 def test_functions_used_often_are_called() -> None:
     few, many = (size_of(chain(n, 33, jnp.sin), jnp.ones(3)) for n in (15, 80))
     assert many < 2 * few

@@ -96,3 +96,8 @@ def test_a_large_one_alone_is_left_to_a_library() -> None:
         jax.jit(lambda c: onescan.scan(step, c, None, length=2)[0])(
             jnp.eye(13, dtype=np.complex64)
         )
+
+
+def test_factors_of_nothing() -> None:
+    lower, pivots, order = in_a_body(lax.linalg.lu, numbers(2, 0, 0))
+    assert (lower.shape, pivots.shape, order.shape) == ((2, 0, 0), (2, 0), (2, 0))

@@ -102,6 +102,17 @@ def test_a_while_loop() -> None:
     assert_same(*both(f, numbers(3)), rounding=4)
 
 
+def test_a_constant_of_a_function_inside() -> None:
+    """Its value is a `jax.Array`, whose parts must not be traced."""
+    constant = jnp.array([1 + 1j, -2], jnp.complex64)
+    turned = jax.jit(lambda z: 0.1 * constant * z)
+    loop = lambda z: lax.while_loop(lambda z: jnp.abs(z).sum() > 1e-3, turned, z)
+    z = jnp.ones(2, jnp.complex64)
+    with onescan.switches.using(installed=True, engine="native"):
+        ours = jax.jit(lambda z: loop(z))(z)
+    assert_same(ours, jax.jit(lambda z: loop(z))(z))
+
+
 def test_quotients_and_sizes_do_not_overflow() -> None:
     large = jnp.asarray([3e30 + 4e30j, 1e-30 + 1e-30j, 1e38, 0, 1j], "complex64")
     ours, xla = both(lambda x: [jnp.abs(x), x / (x + 1e-38)], large)
