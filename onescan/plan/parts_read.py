@@ -1,13 +1,12 @@
-"""Values of which a step reads a few elements only, at places known at run time.
+"""Values of which a step reads a few elements only.
 
-Rows of a table that is computed from the carry, the logarithm of the probability of
+A row of a table that is computed from the carry, the logarithm of the probability of
 what was drawn: who needs few elements of a value need not have all of it computed.
 """
 
 from __future__ import annotations
 
-import math
-from math import prod
+from math import inf, prod
 from typing import Any
 
 from jax.extend.core import Jaxpr, Var
@@ -50,7 +49,7 @@ def _elements_read(var: Any, reader: Equation, found: dict[Any, float]) -> float
     of_result = prod(out.aval.shape)
     if reader.primitive.name in READERS and var not in reader.invars[1:]:
         return of_result
-    return found.get(out, 1.0) * of_result if _is_one_for_one(reader) else math.inf
+    return found.get(out, 1.0) * of_result if _is_one_for_one(reader) else inf
 
 
 def _is_one_for_one(eqn: Equation) -> bool:
