@@ -33,7 +33,7 @@ def parts_read(jaxpr: Jaxpr) -> dict[Any, float]:
     whole = {v for v in jaxpr.outvars if isinstance(v, Var)}
     found: dict[Any, float] = {}
     for eqn in reversed(jaxpr.eqns):
-        var = eqn.outvars[0]
+        var: Any = eqn.outvars[0]
         if not _is_one_for_one(eqn) or var in whole or var not in readers:
             continue
         read = sum(_elements_read(var, reader, found) for reader in readers[var])
