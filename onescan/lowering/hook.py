@@ -173,11 +173,12 @@ def our_settings(loop: Loop) -> Iterator[None]:
 
     Users may have JAX refuse that shapes or types are promoted.
     """
+    config: Any = jax.config
     with ExitStack() as stack:
         stack.enter_context(_types_of(loop))
-        if jax.config.jax_numpy_rank_promotion != "allow":
+        if config.jax_numpy_rank_promotion != "allow":
             stack.enter_context(jax.numpy_rank_promotion("allow"))
-        if jax.config.jax_numpy_dtype_promotion != "standard":
+        if config.jax_numpy_dtype_promotion != "standard":
             stack.enter_context(jax.numpy_dtype_promotion("standard"))
         yield
 

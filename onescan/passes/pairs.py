@@ -108,7 +108,7 @@ def paired(closed: ClosedJaxpr) -> ClosedJaxpr:
         if not _is_complex(atom):
             return (atom,)
         kind = _real(atom.aval)
-        value = np.asarray(atom.val)  # parts of a `jax.Array` would be traced
+        value: Any = np.asarray(atom.val)  # parts of a `jax.Array` would be traced
         parts = value.real, value.imag
         return tuple(Literal(part, kind) for part in parts)
 
