@@ -23,6 +23,9 @@ from onescan.emit.math.features import AVX512, GPU, has
 from onescan.emit.reduce import KINDS, highest, lowest
 from onescan.loop import Atom, Equation
 
+#: operations of a value that are written out for each lane that reads it elsewhere
+SHORT = 4
+
 
 def _position(e: Emitter, array: Array, index: tuple[Index, ...]) -> ty.Value:
     """An element of an integer array as an i64 (or a vector of them)."""
@@ -173,7 +176,13 @@ def gather(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
         inside, value, other = ty.match(e.b, inside, value, filler)
         return e.b.select(inside, value, other)
 
-    return [e.lazy(out, at, [x, indices], cost=4)]
+    found = e.lazy(out, at, [x, indices], cost=4)
+    in_windows = rank - 1 in numbers.offset_dims  # along which vectors lie
+    if x.memory is not None or x.cost <= SHORT or in_windows:
+        return [found]
+    target = e.fresh(out)  # by one copy of the code, not one for each lane
+    e.put(target, found, vector=None)
+    return [target]
 
 
 def _fill_value(eqn: Equation) -> Any:

@@ -14,6 +14,7 @@ from jax import lax
 from kernels import kernel_of, loop_in, plan_of
 
 import onescan
+from onescan.emit.budget import instructions
 
 TABLE = jnp.asarray(np.random.default_rng(0).normal(size=(64, 48)), jnp.float32)
 ROW, COLUMN = TABLE[0], TABLE[:, 0]
@@ -116,3 +117,13 @@ def test_what_is_spread_is_computed_once() -> None:
     assert profile is not None
     runs = sum(n for (name, _), n in profile.runs.items() if name == "llvm.sqrt")
     assert runs * profile.tiles <= 10 * 64
+
+
+def test_code_for_each_lane_is_short() -> None:
+    def step(c: Any, i: Any) -> Any:
+        table = jnp.tanh(c[:, None] * TABLE) * jnp.exp(-c[:, None] * TABLE)
+        places = (jnp.arange(64)[:, None] + i) % 48
+        return jnp.take_along_axis(table, places, 1)[:, 0] + c.mean(), None
+
+    loop = loop_in(looped(step), COLUMN)
+    assert instructions(kernel_of(plan_of(loop)).module) < 700
