@@ -19,11 +19,12 @@ from llvmlite import ir
 from onescan.emit import bits, complex_quotient
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index
+from onescan.emit.comparisons import compare, maximum, minimum
 from onescan.emit.convert import convert, intrinsic, like, rounded, suffix
 from onescan.emit.division import divide
 from onescan.emit.emitter import Emitter
 from onescan.emit.math import FUNCTIONS, shared
-from onescan.emit.math.features import GPU, has, is_x86
+from onescan.emit.math.features import GPU, has
 from onescan.emit.math.power import by_halves
 from onescan.emit.math.remainder import remainder as exact_remainder
 from onescan.loop import Atom, Equation
@@ -105,51 +106,6 @@ def _rem(b: ty.Builder, eqn: Equation, xs: list[ty.Value]) -> ty.Value:
         return exact_remainder(b, *xs)
     _, remainder = divide(b, _dtype(eqn), *xs)
     return remainder
-
-
-def maximum(b: ty.Builder, dtype: Any, x: ir.Value, y: ir.Value) -> ir.Value:
-    """The larger; NaN if either is NaN."""
-    return _extreme(b, dtype, x, y, ">")
-
-
-def minimum(b: ty.Builder, dtype: Any, x: ir.Value, y: ir.Value) -> ir.Value:
-    """The smaller; NaN if either is NaN."""
-    return _extreme(b, dtype, x, y, "<")
-
-
-def _extreme(
-    b: ty.Builder, dtype: Any, x: ir.Value, y: ir.Value, sign: str
-) -> ir.Value:
-    if not ty.is_float(dtype):
-        return b.select(compare(b, dtype, sign, x, y), x, y)
-    known = isinstance(x, ir.Constant) or isinstance(y, ir.Constant)
-    if known or not is_x86(b):  # -0 is smaller than 0, as in XLA
-        return intrinsic(b, "llvm.maximum" if sign == ">" else "llvm.minimum", x, y)
-    if sign == "<":
-        return _smaller(b, x, y)
-    return b.fneg(_smaller(b, b.fneg(x), b.fneg(y)))
-
-
-def _smaller(b: ty.Builder, x: ty.Value, y: ty.Value) -> ty.Value:
-    """The smaller of two floats on x86, in three instructions.
-
-    Its own gives the second of two zeros, or of two of which one is NaN: asked both
-    ways, it gives both, and their bits together are those of -0 or a NaN.
-    """
-    element = ty.I64 if ty.element_type(x) == ty.F64 else ty.I32
-    kind = ty.with_width(element, ty.width_of(x))
-    ways = [b.select(b.fcmp_ordered("<", u, v), u, v) for u, v in ((x, y), (y, x))]
-    return b.bitcast(b.or_(*(b.bitcast(way, kind) for way in ways)), x.type)
-
-
-def compare(b: ty.Builder, dtype: Any, sign: str, x: ir.Value, y: ir.Value) -> ir.Value:
-    if ty.is_float(dtype):
-        if sign == "!=":
-            return b.fcmp_unordered(sign, x, y)
-        return b.fcmp_ordered(sign, x, y)
-    if ty.is_signed(dtype):
-        return b.icmp_signed(sign, x, y)
-    return b.icmp_unsigned(sign, x, y)
 
 
 def _comparison(sign: str) -> Op:

@@ -15,8 +15,8 @@ from jax import lax
 
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, At, Index, Vec, add, spanning
+from onescan.emit.comparisons import maximum, minimum
 from onescan.emit.convert import convert, rounded
-from onescan.emit.elementwise import maximum, minimum
 from onescan.emit.emitter import CHEAP, Emitter
 from onescan.emit.joining import together
 from onescan.emit.math.features import AVX512, GPU, has

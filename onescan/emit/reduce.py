@@ -19,6 +19,7 @@ from llvmlite import ir
 from onescan.emit import elementwise as el
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, Vec, add, scale
+from onescan.emit.comparisons import compare, maximum, minimum
 from onescan.emit.constants import nothing, positions
 from onescan.emit.convert import rounded
 from onescan.emit.emitter import Emitter
@@ -55,8 +56,8 @@ def highest(dtype: Any) -> float | int:
 KINDS: dict[str, tuple[Combine, Callable[[Any], float | int]]] = {
     "reduce_sum": (_add, lambda dtype: 0),
     "reduce_prod": (_mul, lambda dtype: 1),
-    "reduce_max": (el.maximum, lowest),
-    "reduce_min": (el.minimum, highest),
+    "reduce_max": (maximum, lowest),
+    "reduce_min": (minimum, highest),
     "reduce_and": (lambda b, dtype, x, y: b.and_(x, y), lambda dtype: -1),
     "reduce_or": (lambda b, dtype, x, y: b.or_(x, y), lambda dtype: 0),
     "reduce_xor": (lambda b, dtype, x, y: b.xor(x, y), lambda dtype: 0),
@@ -276,7 +277,7 @@ def arg_extreme(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]
             k = k + 1 if isinstance(k, int) else e.b.add(k, ir.Constant(ty.I64, 1))
             value = ty.splat(e.b, x.at(place(k)), width)
             held = e.b.load(best)
-            better = el.compare(e.b, dtype, sign, value, held)
+            better = compare(e.b, dtype, sign, value, held)
             if ty.is_float(dtype):
                 is_nan = e.b.fcmp_unordered("uno", value, value)
                 was_nan = e.b.fcmp_unordered("uno", held, held)
@@ -303,8 +304,8 @@ def as_number(e: Emitter, k: Index, dtype: np.dtype) -> ty.Value:
 CUMULATIVE: dict[str, Combine] = {
     "cumsum": _add,
     "cumprod": _mul,
-    "cummax": el.maximum,
-    "cummin": el.minimum,
+    "cummax": maximum,
+    "cummin": minimum,
 }
 
 

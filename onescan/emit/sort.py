@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from onescan.emit import elementwise as el
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, Vec, as_value
 from onescan.emit.bitonic import Bitonic, Column, without
+from onescan.emit.comparisons import compare
 from onescan.emit.emitter import Emitter
 from onescan.emit.reduce import highest
 from onescan.loop import Equation
@@ -186,7 +186,7 @@ def _before(
 ) -> ty.Value:
     """Whether row x comes before row y: by the keys, then by position."""
     if not stable:
-        return el.compare(b, keys[0].dtype, "<", x[0], y[0])
+        return compare(b, keys[0].dtype, "<", x[0], y[0])
     result = b.icmp_signed("<", x[-1], y[-1])
     for i in reversed(range(len(keys))):
         less, equal = _order(b, keys[i].dtype, x[i], y[i])
@@ -197,8 +197,8 @@ def _before(
 def _order(
     b: ty.Builder, dtype: Any, x: ty.Value, y: ty.Value
 ) -> tuple[ty.Value, ty.Value]:
-    less = el.compare(b, dtype, "<", x, y)
-    equal = el.compare(b, dtype, "==", x, y)
+    less = compare(b, dtype, "<", x, y)
+    equal = compare(b, dtype, "==", x, y)
     if ty.is_float(dtype):
         x_nan, y_nan = (b.fcmp_unordered("uno", v, v) for v in (x, y))
         less = b.or_(less, b.and_(y_nan, b.not_(x_nan)))

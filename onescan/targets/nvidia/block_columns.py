@@ -14,9 +14,9 @@ from typing import Any
 
 from llvmlite import ir
 
-from onescan.emit import elementwise as el
 from onescan.emit import types as ty
 from onescan.emit.arrays import Index, add, as_value
+from onescan.emit.comparisons import maximum
 from onescan.emit.convert import like
 from onescan.emit.linalg.jacobi import plus_product
 from onescan.emit.reduce import KINDS
@@ -102,8 +102,8 @@ class Groups:
         """The largest number of a group, or NaN where one is."""
         largest = sizes[0]
         for size in sizes[1:]:
-            largest = el.maximum(self.e.b, dtype, largest, size)
-        return joined(self.e, largest, el.maximum, dtype, self.parts)
+            largest = maximum(self.e.b, dtype, largest, size)
+        return joined(self.e, largest, maximum, dtype, self.parts)
 
 
 @dataclass(frozen=True)

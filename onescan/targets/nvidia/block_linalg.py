@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from onescan.emit import elementwise as el
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, add, as_value
+from onescan.emit.comparisons import maximum, minimum
 from onescan.emit.convert import like
 from onescan.emit.linalg import cholesky as one_cholesky
 from onescan.emit.linalg import lu as one_lu
@@ -180,8 +180,8 @@ class _Lu:
         e.nest(self.shape, self.lanes, self._load)
         with e.loop(min(rows, columns), unroll=1) as k:
             self.k: Index = k
-            sums(e, self.largest, [rows], none, self._larger, el.maximum)
-            sums(e, self.where, [rows], last, self._first, el.minimum)
+            sums(e, self.largest, [rows], none, self._larger, maximum)
+            sums(e, self.where, [rows], last, self._first, minimum)
             e.nest((*batch, columns), outer, self._exchange)
             e.nest(self.shape, self.lanes, self._take_off)
         e.nest(self.shape, self.lanes, self._finish)
@@ -202,7 +202,7 @@ class _Lu:
         return b.select(counts, size, like(size, -1))
 
     def _larger(self, total: ty.Value, rest: Place, term: Place) -> ty.Value:
-        return el.maximum(self.e.b, self.dtype, total, self._size(rest, term[0]))
+        return maximum(self.e.b, self.dtype, total, self._size(rest, term[0]))
 
     def _first(self, total: ty.Value, rest: Place, term: Place) -> ty.Value:
         """The first row with the largest element; NaN on the diagonal stays there."""
@@ -213,7 +213,7 @@ class _Lu:
         nan = b.fcmp_unordered("uno", value, value)
         found = b.or_(found, b.and_(nan, _compared(e, "==", i, self.k)))
         here = b.select(found, b.trunc(as_value(b, i), ty.I32), total)
-        return el.minimum(b, self.number, total, here)
+        return minimum(b, self.number, total, here)
 
     def _exchange(self, place: Place) -> None:
         e, k, (*rest, j) = self.e, self.k, place

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from onescan.emit import elementwise as el
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, Memory, as_value
+from onescan.emit.comparisons import maximum
 from onescan.emit.convert import intrinsic, like
 from onescan.emit.linalg import qr as one_qr
 from onescan.emit.linalg.matrix import (
@@ -157,7 +157,7 @@ class Reflections:
         below = [b.select(m, x, zero) for m, x in zip(is_below, values, strict=True)]
         largest = groups.largest([magnitude(b, x) for x in below], self.dtype)
         flat = b.fcmp_ordered("==", largest, zero)
-        largest = el.maximum(b, self.dtype, largest, magnitude(b, first))
+        largest = maximum(b, self.dtype, largest, magnitude(b, first))
         up, down = self._scale(largest)
         start, below = times(b, first, up), [times(b, x, up) for x in below]
         squares = groups.dot([(x, x) for x in below], self.dtype)

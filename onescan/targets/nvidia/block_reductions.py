@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from onescan.emit import elementwise as el
 from onescan.emit import reduce
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, add, scale
+from onescan.emit.comparisons import compare, minimum
 from onescan.emit.convert import rounded
 from onescan.emit.math.nvvm import function_of
 from onescan.emit.reduce import KINDS, Combine
@@ -206,15 +206,15 @@ def arg_extreme(e: BlockEmitter, eqn: Equation, operands: list[Array]) -> list[A
 
     def first(total: ty.Value, place: Place, term: Place) -> ty.Value:
         value, found = term_at(place, term), best.at(place)
-        same = el.compare(b, x.dtype, "==", value, found)
+        same = compare(b, x.dtype, "==", value, found)
         if ty.is_float(x.dtype):  # the largest is NaN where one is
             same = b.or_(same, b.fcmp_unordered("uno", value, value))
         here = reduce.as_number(e, term[0], number)
-        return el.minimum(b, number, total, b.select(same, here, none))
+        return minimum(b, number, total, b.select(same, here, none))
 
     start = ty.constant(ty.register_type(x.dtype), neutral(x.dtype))
     sums(e, best, [n], start, take, combine)
-    sums(e, target, [n], none, first, el.minimum)
+    sums(e, target, [n], none, first, minimum)
     return [target]
 
 
