@@ -139,12 +139,12 @@ class _Twins:
 
     def _of(self, v: Any, eqn: JaxprEqn) -> _Small:
         """A value without axes along which it is known not to change."""
-        if isinstance(v, Literal):  # a number
-            return _Small(v, ())
-        if v in self._small:
-            return self._small[v]
         aval: Any = v.aval
         shape = aval.shape
+        if isinstance(v, Literal):
+            return _Small(v, tuple(range(len(shape))))
+        if v in self._small:
+            return self._small[v]
         single = tuple(axis for axis, size in enumerate(shape) if size == 1)
         axes = tuple(axis for axis, size in enumerate(shape) if size != 1)
         atom = v
@@ -159,7 +159,7 @@ class _Twins:
         self, small: _Small, axes: Sequence[int], shape: tuple[int, ...], eqn: JaxprEqn
     ) -> Any:
         """A small operand with the axes that the operation has."""
-        if small.axes == axes or isinstance(small.atom, Literal):
+        if small.axes == axes or _is_number(small.atom):
             return small.atom
         wide = Var(ShapedArray(shape, small.atom.aval.dtype))
         places = tuple(axes.index(axis) for axis in small.axes)
@@ -178,6 +178,10 @@ class _Twins:
         result = Var(ShapedArray(shape, dtype))
         self.eqns.append(eqn.replace(invars=operands, outvars=[result], **changes))
         return result
+
+
+def _is_number(atom: Any) -> bool:
+    return isinstance(atom, Literal) and not atom.aval.shape
 
 
 def _is_costly(eqn: JaxprEqn) -> bool:

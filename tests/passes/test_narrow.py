@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from jax import lax
 from passing import assert_same, loop_of, notes_of, splits_of
 
+import onescan
 from onescan import compat
 from onescan.passes.inline import inline
 from onescan.passes.narrow import narrow
@@ -122,3 +124,18 @@ def test_gradient_of_a_sum():
 def test_nothing_to_narrow(other):
     loop, _ = loop_of(lambda c, x: (c + other(c, x), None), C, C[:, 0])
     assert not splits_of(loop, narrow)
+
+
+def test_an_array_that_the_body_knows():
+    """Constants of a jitted function inside are literals that are arrays."""
+    known = np.arange(4, dtype="float32")
+
+    @jax.jit
+    def inner(c, x):
+        return jnp.exp(jnp.broadcast_to(known, (6, 4)) * x) + jnp.tanh(c)
+
+    with onescan.engine("native"):
+        ours = onescan.scan(lambda c, x: (inner(c, x), None), C, C[:, 0])
+    with onescan.engine("xla"):
+        theirs = onescan.scan(lambda c, x: (inner(c, x), None), C, C[:, 0])
+    np.testing.assert_allclose(ours[0], theirs[0], rtol=1e-5)
