@@ -181,7 +181,8 @@ class _Twins:
 
 
 def _is_number(atom: Any) -> bool:
-    return isinstance(atom, Literal) and not atom.aval.shape
+    aval: Any = atom.aval
+    return isinstance(atom, Literal) and not aval.shape
 
 
 def _is_costly(eqn: JaxprEqn) -> bool:
