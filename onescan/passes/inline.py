@@ -2,8 +2,8 @@
 
 In goes a loop as JAX traced it; out comes the same loop whose body (and the
 bodies of the loops and branches inside it) holds no call equations (jit,
-custom derivatives, remat, closed calls), no typed keys and no equation whose
-result nobody reads.  A call means its body with the arguments put in, so
+custom derivatives, remat, closed calls), no typed keys, no reduction of one number
+and no equation whose result nobody reads.  A call means its body with the arguments put in, so
 substitution keeps the meaning; at lowering time custom derivative rules have
 already been used.  A typed key is the uint32 array JAX lowers it to, with one
 more dimension at the end; a loop with values of any other type of the user's making
@@ -28,6 +28,7 @@ from onescan.loop import LeaveToXla, Loop
 from onescan.passes.equinox import MARKS, definition
 from onescan.passes.keys import is_key, key_params, selection
 from onescan.passes.philox import drawn
+from onescan.primitives.reductions import REDUCED
 
 Atom = Any
 
@@ -109,6 +110,10 @@ def _equation(
         which = min(max(int(inputs[0].val), 0), len(branches) - 1)
         branch = branches[which]
         return _emit(branch.jaxpr, branch.consts, inputs[1:], eqns, platform)
+    if name in REDUCED and _takes_one_each(eqn):
+        eqn = eqn.replace(
+            primitive=jp.squeeze_p, params={"dimensions": eqn.params["axes"]}
+        )
     if expansion := _expansion(eqn):
         return expand(expansion, inputs, eqn, eqns, platform)
     if _takes_keys(eqn):
@@ -163,6 +168,12 @@ def _permutation(eqn: JaxprEqn) -> Callable[[Any], Any] | None:
     if order is None:
         return None
     return lambda x: lax.reshape(lax.transpose(x, order), shape)
+
+
+def _takes_one_each(eqn: JaxprEqn) -> bool:
+    """Whether a reduction is over axes of one number, which XLA takes as it is."""
+    operand: Any = eqn.invars[0]
+    return all(operand.aval.shape[axis] == 1 for axis in eqn.params["axes"])
 
 
 def _stays(eqn: JaxprEqn) -> bool:

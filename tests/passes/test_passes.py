@@ -331,3 +331,23 @@ def test_gradients_of_cumulative_minima_in_lanes():
         ours = jax.jit(jax.grad(loss))(x)
     with onescan.engine("xla"):
         assert jnp.allclose(ours, jax.jit(jax.grad(lambda x: loss(x)))(x), atol=1e-6)
+
+
+@pytest.mark.parametrize("reduced", [jnp.sum, jnp.max, jnp.min, jnp.prod])
+def test_a_reduction_of_one_number_is_that_number(reduced):
+    """Gradients have them where something was spread along a new axis; zeros keep
+    their sign, as in XLA's reductions of one number.
+    """
+    xs = jnp.asarray([[-0.0, 0.0, 1.5, -2.0]] * 3)
+
+    def body(c, x):
+        return c, reduced(x[:, None], axis=1)
+
+    loop, _ = loop_of(body, 0.0, xs)
+    names = [eqn.primitive.name for eqn in loop.body.jaxpr.eqns]
+    assert not any(name.startswith("reduce_") for name in names)
+    with onescan.engine("native"):
+        _, ours = onescan.scan(body, 0.0, xs)
+    one = jax.jit(partial(reduced, axis=2))(xs[..., None])
+    assert jnp.signbit(ours).tolist() == jnp.signbit(one).tolist()
+    assert ours.tolist() == one.tolist()
