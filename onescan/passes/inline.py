@@ -3,8 +3,8 @@
 In goes a loop as JAX traced it; out comes the same loop whose body (and the
 bodies of the loops and branches inside it) holds no call equations (jit,
 custom derivatives, remat, closed calls), no typed keys, no reduction of one number
-and no equation whose result nobody reads.  A call means its body with the arguments put in, so
-substitution keeps the meaning; at lowering time custom derivative rules have
+and no equation whose result nobody reads.  A call means its body with the arguments
+put in, so substitution keeps the meaning; at lowering time custom derivative rules have
 already been used.  A typed key is the uint32 array JAX lowers it to, with one
 more dimension at the end; a loop with values of any other type of the user's making
 is left to XLA, because only JAX knows what its equations mean.  Every inner jaxpr gets
