@@ -26,7 +26,12 @@ from rich.table import Table
 import onescan
 from onescan.targets.cpu import borders, target
 
-NAMES = {"KNOWN": "trusted", "USUAL": "usual", "FROM_MEMORY": "from memory"}
+NAMES = {
+    "KNOWN": "trusted",
+    "OTHERS": "others",
+    "WALKS": "wide values",
+    "FROM_MEMORY": "from memory",
+}
 #: a kernel may be so much slower by noise
 CLOSE = 0.97
 
@@ -48,13 +53,13 @@ def main() -> None:
 
 def _try_all(found: dict[str, list[Any]], now: list[int]) -> None:
     """Have every loop tried, and note its border and what was measured."""
-    kinds = {id(getattr(borders, name)): name for name in ("KNOWN", "FROM_MEMORY")}
+    kinds = {id(getattr(borders, name)): told for name, told in NAMES.items()}
     given: dict[int, str] = {}
     border, tried = borders.border, target.Cpu.tried
 
     def always(plan: Any, profile: Any, size: int) -> Any:
         was = border(plan, profile, size)
-        given[id(plan.loop)] = NAMES[kinds.get(id(was), "USUAL")]
+        given[id(plan.loop)] = kinds.get(id(was), "large")
         return replace(was, sure=float("inf"), hopeless=0.0)
 
     def noted(self: Any, plan: Any, kernel: Any, expected: Any, placed: Any) -> Any:
@@ -75,7 +80,7 @@ def _compile(seed: int) -> None:
 
 def table(found: dict[str, list[tuple[int, float, float]]]) -> Table:
     shown = Table("border", "tried", "slower", "least", "seeds, and predicted")
-    for name in NAMES.values():
+    for name in (*NAMES.values(), "large"):
         ratios = [measured for _, _, measured in found[name]]
         if not ratios:
             continue

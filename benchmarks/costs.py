@@ -264,6 +264,22 @@ def streamed_byte() -> float:
     return 1e9 * (streams - alone) / (8 * n)
 
 
+def xla_turned() -> float:
+    """A step's numbers of xs that lie 100 apart, without what steps take otherwise."""
+    n, length = 10_000, 100
+
+    def run(turned: bool) -> float:
+        xs = jnp.ones((n, length) if turned else (length, n))
+        turn = (lambda xs: xs.T) if turned else (lambda xs: xs)
+        step = lambda c, x: (c + x, None)
+        f = lambda c, xs: lax.scan(step, c, turn(xs))
+        with onescan.engine("xla"):
+            call = jax.jit(f).lower(jnp.zeros(n), xs).compile()
+        return fastest(lambda: jax.block_until_ready(call(jnp.zeros(n), xs)))
+
+    return 1e9 * (run(turned=True) - run(turned=False)) / (n * length)
+
+
 def xla_operation() -> float:
     """Between 4 and 24 operations on 4096 numbers."""
     few, many = (seconds("xla", chain(k), 4096, None) for k in (4, 24))
@@ -335,6 +351,7 @@ MEASURED: dict[str, Callable[[], float]] = {
         integer_division,
         waiting,
         streamed_byte,
+        xla_turned,
         xla_operation,
         xla_equation,
         xla_step,

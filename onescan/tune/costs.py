@@ -33,6 +33,8 @@ class Costs:
     waiting: float = 2.0
     #: ns of a byte that a loop reads from its xs or writes to its ys
     streamed_byte: float = 0.3
+    #: ns of a number that XLA's program turns, because its batch lies in front of time
+    xla_turned: float = 1.0
     #: ns of an operation, of an equation, and of a step in XLA's loops
     xla_operation: float = 0.2
     xla_equation: float = 10.0
@@ -58,7 +60,15 @@ class Costs:
 AVX512 = Costs("x86 with AVX-512", 512)
 AVX2 = Costs("x86 with AVX2", 256)
 SSE = Costs("x86", 128)
-NEON = Costs("aarch64", 128, operation=0.2, load=0.2, waiting=1.1, xla_operation=0.25)
+NEON = Costs(
+    "aarch64",
+    128,
+    operation=0.2,
+    load=0.2,
+    waiting=1.1,
+    xla_turned=1.5,
+    xla_operation=0.25,
+)
 
 
 def costs_of(vector_bits: int, triple: str) -> Costs:

@@ -34,9 +34,16 @@ LEFT_IN_LOOPS = 0.5
 DIVIDED = 32768
 
 
-def predicted(loop: Loop, profile: Profile, cores: int, costs: Costs) -> Speed:
-    """What each engine will take on a CPU."""
-    return Speed(_native(loop, profile, cores, costs), by_xla(loop, cores, costs))
+def predicted(
+    loop: Loop, profile: Profile, cores: int, costs: Costs, turned: int = 0
+) -> Speed:
+    """What each engine will take on a CPU.
+
+    XLA's loop has so many numbers `turned` for each step, which a kernel takes as they
+    lie.
+    """
+    xla = by_xla(loop, cores, costs) + 1e-9 * turned * costs.xla_turned
+    return Speed(_native(loop, profile, cores, costs), xla)
 
 
 def _native(loop: Loop, profile: Profile, cores: int, costs: Costs) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 from onescan import compat
@@ -169,7 +170,9 @@ class Cpu(Target):
         if kernel.profile is None:
             return None
         loop, machine = plan.loop, self.machine
-        times = predicted(loop, kernel.profile, machine.cores, self.costs)
+        types: list[Any] = [*loop.body.in_avals, *loop.body.out_avals]
+        turned = sum(prod(types[i].shape) for i in plan.batch_major)
+        times = predicted(loop, kernel.profile, machine.cores, self.costs, turned)
         name = lambda: store.key_of(name_of(kernel), machine, *compat.versions())
         trusted = border(plan, kernel.profile, instructions(kernel.module))
         may_try = settings.trials > 0

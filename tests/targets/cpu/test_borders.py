@@ -11,11 +11,12 @@ import pytest
 from jax import lax
 from kernels import kernel_of, loop_in, plan_of
 
-from onescan.targets.cpu import borders
-from onescan.targets.cpu.borders import FROM_MEMORY, KNOWN
-from onescan.tune.choose import USUAL, Border
+from onescan import switches
+from onescan.targets.cpu import borders, current
+from onescan.targets.cpu.borders import FROM_MEMORY, KNOWN, OTHERS, WALKS
+from onescan.tune.choose import Border
 
-ROW, WIDE, HUGE = (jnp.ones(n) for n in (512, 1 << 14, 1 << 18))
+ROW, WIDE, HUGE, FAR = (jnp.ones(n) for n in (512, 1 << 14, 1 << 18, 1 << 19))
 MATRIX = jnp.ones((128, 128))
 
 
@@ -31,12 +32,13 @@ def of_lanes(c: Any) -> Any:
 CASES = {
     "lanes": (*looped(jnp.sin, WIDE), KNOWN),
     "small values": (*looped(lambda c: c - c.mean(), ROW), KNOWN),
-    "one thread, wide values": (*looped(lambda c: c - c.mean(), WIDE), USUAL),
+    "one thread, wide values": (*looped(lambda c: c - c.mean(), WIDE), WALKS),
     "and much of them": (*looped(lambda c: jnp.cumsum(c)[::-1], HUGE), FROM_MEMORY),
-    "a large product": (*looped(lambda c: jnp.tanh(c @ c), MATRIX), USUAL),
-    "half precision": (*looped(jnp.sin, WIDE.astype("float16")), USUAL),
-    "a sort": (*looped(jnp.sort, ROW), USUAL),
-    "time inside": (of_lanes, WIDE, USUAL),
+    "and carried": (*looped(lambda c: c - c.mean(), FAR), FROM_MEMORY),
+    "a large product": (*looped(lambda c: jnp.tanh(c @ c), MATRIX), WALKS),
+    "half precision": (*looped(jnp.sin, WIDE.astype("float16")), OTHERS),
+    "a sort": (*looped(jnp.sort, ROW), OTHERS),
+    "time inside": (of_lanes, WIDE, OTHERS),
 }
 
 
@@ -58,3 +60,16 @@ def border_of(f: Callable[..., Any], carry: Any, size: int = 0) -> Border:
     profile = kernel_of(plan).profile
     assert profile is not None
     return borders.border(plan, profile, size)
+
+
+def test_what_xla_turns_takes_it_longer() -> None:
+    """Where a batch lies in front of time, XLA reads numbers that lie far apart."""
+    loop = loop_in(of_lanes, WIDE)
+    ratios = []
+    for axes in (0, 1):
+        plan = plan_of(loop.replace(added_axes=axes))
+        assert bool(plan.batch_major) == bool(axes)
+        choice = current().choice(plan, kernel_of(plan), switches.current())
+        assert choice is not None
+        ratios.append(choice.speed.xla)
+    assert ratios[1] > ratios[0]
