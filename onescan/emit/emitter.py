@@ -19,7 +19,7 @@ from onescan.emit import types as ty
 from onescan.emit.arrays import Array, At, Cuts, Index, Memory, Vec
 from onescan.emit.builder import Builder
 from onescan.emit.interleave import regrouping
-from onescan.emit.loops import Loops
+from onescan.emit.loops import Loops, vectors_at_once
 from onescan.emit.prefetch import Span
 from onescan.loop import Atom, Equation
 from onescan.plan.plan import Lane, Plan
@@ -187,6 +187,7 @@ class Emitter(Loops):
             vector,
             source.cost,
             max((regrouping(read.group) for read in source.reads), default=1),
+            vectors_at_once(source.cost, memory.dtype.itemsize),
         )
 
     def put_parts(self, targets: Sequence[Array], sources: Sequence[Array]) -> None:

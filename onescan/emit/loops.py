@@ -35,9 +35,14 @@ UNROLLED_IN_ALL = 3000
 #: fewer positions than this are done one by one: shuffles would cost more
 SHORTEST = 4
 #: operations from which a value is computed for several vectors at once, and for how
-#: many: one alone would wait for itself
+#: many of numbers of 4 bytes: one alone would wait for itself
 DEAR = 16
 SEVERAL = 4
+
+
+def vectors_at_once(cost: int, bytes_each: int = 4) -> int:
+    """How many vectors of numbers are computed together: as many registers of each."""
+    return max(1, SEVERAL * 4 // max(4, bytes_each)) if cost >= DEAR else 1
 
 
 class Loops:
@@ -208,7 +213,7 @@ class Loops:
         done for `several` vectors at once, by default as many as its cost asks for.
         """
         if several is None:
-            several = SEVERAL if cost >= DEAR else 1
+            several = vectors_at_once(cost)
         for counts, places, size in self._segments(shape, lanes, vector, several):
 
             def visit(index: tuple[Index, ...], places: Places = places) -> None:
