@@ -43,6 +43,7 @@ from onescan.compat.program import with_fresh_caches as with_fresh_caches
 from onescan.compat.rules import Rule as Rule
 from onescan.compat.rules import hide_frames as hide_frames
 from onescan.compat.rules import is_of_a_scan as is_of_a_scan
+from onescan.compat.rules import register_programs as register_programs
 from onescan.compat.rules import register_rules as register_rules
 from onescan.compat.rules import register_seeing as register_seeing
 from onescan.compat.rules import stock_rule as stock_rule

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 from jax._src import source_info_util, traceback_util
 from jax._src.interpreters import mlir as _mlir
+from jax.extend.core import Jaxpr
 from jax.extend.core.primitives import scan_p, while_p
 from jax.interpreters import mlir
 
@@ -58,6 +60,18 @@ def register_seeing(primitive: Any, rule: Rule) -> None:
     are alike, and inline that.
     """
     mlir.register_lowering(primitive, rule, cacheable=False)
+
+
+def register_programs(around: Callable[[Callable[[], Any], Jaxpr], Any]) -> None:
+    """Have `around` call what lowers a whole program."""
+    lower = _mlir.lower_jaxpr_to_module
+
+    @functools.wraps(lower)
+    def lowered(name: str, program: Any, *args: Any, **kwargs: Any) -> Any:
+        whole = functools.partial(lower, name, program, *args, **kwargs)
+        return around(whole, getattr(program, "jaxpr", program))
+
+    _mlir.lower_jaxpr_to_module = lowered
 
 
 def hide_frames(folder: Path) -> None:

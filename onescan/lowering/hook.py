@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, fields
 from functools import lru_cache, partial
+from itertools import islice
 from typing import Any
 
 import jax
 import numpy as np
+from jax.extend.core import Jaxpr
+from jax.extend.core.primitives import scan_p, while_p
 
 from onescan import compat, switches
 from onescan.checking.check import lower_both
@@ -31,8 +34,10 @@ from onescan.lowering.outcome import Left, Native, Slower
 from onescan.passes.surround import Lower
 from onescan.plan.work import equations
 from onescan.reports import kept, rows
+from onescan.runtime import beside, memory
 from onescan.runtime.garbage import no_collections
 from onescan.targets import absorbs, everywhere
+from onescan.targets.cpu.available import cores
 
 #: the types that JAX has only where they are enabled
 WIDE = frozenset(map(np.dtype, ("int64", "uint64", "float64", "complex128")))
@@ -45,6 +50,19 @@ class Failed(Left):
     """A loop left to XLA because the engine broke, which is worth a warning."""
 
     error: Exception | None = None
+
+
+def lower_program(lower: Callable[[], Any], program: Jaxpr) -> Any:
+    """JAX's lowering of a program, which ends when the code of its kernels is there."""
+    loops = (eqn for eqn in equations(program) if eqn.primitive in (scan_p, while_p))
+    if len(list(islice(loops, 2))) < 2 or memory.left() is not None:
+        return lower()
+    try:
+        with beside.program(threads=cores()):
+            return lower()
+    except beside.NotMade:  # once more, and what cannot be made is left to XLA
+        _of_the_same.cache_clear()
+        return lower()
 
 
 def lower_scan(ctx: Any, *args: Any, **params: Any) -> Sequence[Any]:
@@ -95,6 +113,7 @@ def _lower(
     changes = {"sequential": True} if inner else {}
     start = time.perf_counter()
     results = passed = None
+    asked = len(beside.asked_for())
     undo = compat.undo_point(ctx)
     try:
         with our_settings(loop), switches.using(**changes), no_collections():
@@ -127,6 +146,8 @@ def _lower(
         outcome = Failed(reason, error=error)
     seconds = time.perf_counter() - start
     first = not inner and rows.record(loop, outcome, seconds)
+    for job in beside.asked_for()[asked:]:
+        job.tell(partial(rows.took_longer, loop, outcome))
     if kept.is_active() and not inner:
         kept.keep(ctx, loop, rows.row_of(loop, outcome), args)
     if results is not None:
@@ -253,3 +274,4 @@ def _warn(loop: Loop, outcome: Failed) -> None:
 def register() -> None:
     """Put the rules in place; called once, when onescan is imported."""
     compat.register_rules(lower_scan, lower_while)
+    compat.register_programs(lower_program)

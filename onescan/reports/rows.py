@@ -147,6 +147,14 @@ def record(loop: Loop, outcome: Native | Left, seconds: float) -> bool:
         return True
 
 
+def took_longer(loop: Loop, outcome: Native | Left, seconds: float) -> None:
+    """Add time that went on for a loop after it was recorded."""
+    row = row_of(loop, outcome)
+    with _lock:
+        if (known := _rows.get(row)) is not None:
+            _rows[row] = replace(known, seconds=known.seconds + seconds)
+
+
 def row_of(loop: Loop, outcome: Native | Left) -> Row:
     """What identifies a loop in the report."""
     left = isinstance(outcome, Left)

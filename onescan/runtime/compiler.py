@@ -13,12 +13,14 @@ from __future__ import annotations
 import ctypes
 import functools
 import itertools
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
 import llvmlite
 from llvmlite import binding
+from llvmlite.binding import ffi
 from llvmlite.binding.newpassmanagers import NewPassManager
 
 from onescan.errors import ScanError
@@ -67,8 +69,21 @@ def _processor() -> tuple[str, str]:
     return binding.get_host_cpu_name(), features.flatten()
 
 
-@functools.cache
 def _target_machine() -> Any:
+    """The processor we run on, one for each thread."""
+    if _here.machine is None:
+        _here.machine = _new_machine()
+    return _here.machine
+
+
+class _Here(threading.local):
+    machine: Any = None
+
+
+_here = _Here()
+
+
+def _new_machine() -> Any:
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
     binding.initialize_native_asmparser()
@@ -159,11 +174,36 @@ def _run(pipeline: Callable[[Any], Any], unit: Any, level: int, machine: Any) ->
     # A builder keeps pointers into its first run, so it must not see a second one.
     builder = binding.create_pass_builder(machine, options)
     passes = pipeline(builder)
+    what = "Module" if isinstance(unit, binding.ModuleRef) else "Function"
     try:
-        passes.run(unit, builder)
+        _unlocked(f"LLVMPY_RunNew{what}PassManager")(passes, unit, builder)
     finally:  # llvmlite never frees pass managers by itself
         NewPassManager._dispose(passes)
         passes.detach()
+
+
+def _unlocked(name: str) -> Callable[..., Any]:
+    """A function of LLVM without llvmlite's lock, which lets in one thread at a time.
+
+    For what takes long: threads have modules, contexts and targets of their own.
+    """
+    locked = getattr(ffi.lib, name)
+    return getattr(locked, "_cfn", locked)
+
+
+def _object(module: Any) -> bytes:
+    """The machine code of a module."""
+    with ffi.OutputString() as error:
+        made = _unlocked("LLVMPY_TargetMachineEmitToMemory")(
+            _target_machine(), module, 1, error
+        )
+        if not made:
+            raise RuntimeError(str(error))
+    try:
+        start = ffi.lib.LLVMPY_GetBufferStart(made)
+        return ctypes.string_at(start, ffi.lib.LLVMPY_GetBufferSize(made))
+    finally:
+        ffi.lib.LLVMPY_DisposeMemoryBuffer(made)
 
 
 def assembly(text: str, level: int = DEFAULT_LEVEL) -> str:
@@ -207,7 +247,7 @@ def link(
             raise CompilerError(
                 f"A kernel calls {', '.join(missing)}, which this process does not have"
             )
-        code = _checked(_target_machine().emit_object, module)
+        code = _checked(_object, module)
     library = binding.JITLibraryBuilder().add_object_img(code).add_current_process()
     for symbol in exports:
         library.export_symbol(symbol)

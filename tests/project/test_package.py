@@ -51,7 +51,7 @@ def test_a_machine_that_llvm_does_not_know() -> None:
             f'No available targets are compatible with triple "{triple}"'
         )
 
-    compiler_caches = (llvm.trouble, compiler.data_layout, compiler._target_machine)
+    compiler_caches = (llvm.trouble, compiler.data_layout)
     _clear(compiler_caches)
     with mock.patch.object(binding.Target, "from_triple", unknown):
         onescan.clear_report()
@@ -64,6 +64,7 @@ def test_a_machine_that_llvm_does_not_know() -> None:
 
 
 def _clear(caches: tuple[Any, ...]) -> None:
+    compiler._here.machine = None
     for cache in caches:
         cache.cache_clear()
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -21,7 +22,7 @@ from llvmlite import ir
 from onescan import compat
 from onescan.plan.plan import ACROSS
 from onescan.plan.profile import Profile
-from onescan.runtime import compiler
+from onescan.runtime import beside, compiler, memory
 from onescan.targets.cpu import handler, registry
 from onescan.targets.cpu.registry import Code
 
@@ -74,6 +75,8 @@ def lowering(
 
     def lower(ctx: Any, *operands: Any) -> Sequence[Any]:
         compat.keep_alive(ctx, code)
+        if code.job is not None:
+            beside.needed(code.job)
         return rule(ctx, *operands, **code.attributes)
 
     return lower
@@ -93,13 +96,11 @@ def assembly(kernel: Kernel) -> str:
 def code(kernel: Kernel) -> Code:
     """The machine code of a kernel, compiled on first use."""
     text = _text(kernel)
-
-    def linked() -> compiler.Linked:
-        imports = handler.runtime()
-        handler.ctrl_c().prepare()
-        return compiler.link(text, ["handler", "kernel"], imports, kernel.level)
-
-    return registry.code(_name(kernel, text), linked)
+    memory.require(len(text))
+    imports = handler.runtime()
+    handler.ctrl_c().prepare()
+    link = partial(compiler.link, text, ["handler", "kernel"], imports, kernel.level)
+    return registry.code(_name(kernel, text), link)
 
 
 def name_of(kernel: Kernel) -> str:

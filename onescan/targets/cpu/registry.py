@@ -14,11 +14,13 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
 
+from onescan.runtime.beside import Job, started
 from onescan.runtime.compiler import Linked
 from onescan.targets.cpu import handler
 
@@ -29,31 +31,48 @@ TARGET = STATE = "onescan_kernel"
 class Code:
     """A kernel that is loaded while this lives: its name, and what XLA has to know."""
 
-    def __init__(self, name: str, linked: Linked, record: int) -> None:
+    job: Job | None = None  # which loads it
+
+    def __init__(self, name: str) -> None:
         self.name = name
-        self.handler, self.kernel = map(linked.addresses.get, ("handler", "kernel"))
+        self.handler: int | None = None
+        self.kernel: int | None = None
         high, low = _keys(name)
         self.attributes = {"high": np.int64(high), "low": np.int64(low)}
+
+    def is_loaded(self, linked: Linked, record: int) -> None:
+        """It is at these addresses, until the record is released."""
+        self.handler, self.kernel = map(linked.addresses.get, ("handler", "kernel"))
         release = weakref.finalize(self, _native().release, record)
         release.atexit = False
 
 
 def code(name: str, linked: Callable[[], Linked]) -> Code:
-    """The code of this name, loaded by `linked` if there is none."""
+    """The code of this name, loaded by `linked` if there is none, maybe `beside`."""
     with _lock:
         if (found := _codes.get(name)) is not None:
             return found
-        native = _native()
-        if record := native.find(*_keys(name)):
-            made = Code(name, _loaded[name][0], record)
+        made = Code(name)
+        if record := _native().find(*_keys(name)):
+            made.is_loaded(_loaded[name][0], record)
         else:
-            sweep()
-            loaded = linked()
-            record = native.add(*_keys(name), loaded.addresses["handler"])
-            _loaded[name] = loaded, record
-            made = Code(name, loaded, record)
+            made.job = started(partial(_load, made, linked))
         _codes[name] = made
         return made
+
+
+def _load(made: Code, linked: Callable[[], Linked]) -> None:
+    try:
+        loaded = linked()
+    except BaseException:
+        with _lock:
+            _codes.pop(made.name, None)  # the next one tries again
+        raise
+    with _lock:
+        sweep()
+        record = _native().add(*_keys(made.name), loaded.addresses["handler"])
+        _loaded[made.name] = loaded, record
+        made.is_loaded(loaded, record)
 
 
 def sweep() -> None:
