@@ -17,6 +17,7 @@ from typing import Any
 from llvmlite import ir
 
 from onescan.emit.constants import I64, integer, vector
+from onescan.emit.math import features
 from onescan.emit.math.coefficients import HALF_PI, HALF_PI_PAIR, TWO_OVER_PI
 from onescan.emit.math.types import (
     DOUBLE,
@@ -36,8 +37,6 @@ PADDING = 64
 # cancel, and the digits of r.
 WINDOW = {32: 3, 64: 6}
 LOW_WORD = 0xFFFFFFFF
-#: bits of the widest register there is
-REGISTER = 512
 
 
 def reduce_turn(x: Lane) -> tuple[Lane, Lane]:
@@ -232,7 +231,7 @@ def _outlined(
     function.attributes.add("cold")
     b: Any = ir.IRBuilder(function.append_basic_block())
     x = Lane(b, function.args[0])
-    lanes = REGISTER // x.format.bits
+    lanes = _register_bits(x.b) // x.format.bits
     if isinstance(argument, ir.VectorType) and argument.count > lanes:
         kinds = [vector(kind.element, lanes) for kind in (argument, *results)]
         piece = _outlined(module, name, compute, kinds[0], kinds[1:])
@@ -240,6 +239,13 @@ def _outlined(
     else:
         _return(b, result, [value.ir for value in compute(x)])
     return function
+
+
+def _register_bits(b: Any) -> int:
+    """Of the widest register there is."""
+    if features.has(b, features.AVX512):
+        return 512
+    return 256 if features.is_x86(b) else 128
 
 
 def _in_pieces(x: Lane, piece: ir.Function, kinds: list[Any]) -> list[Any]:
