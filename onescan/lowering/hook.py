@@ -55,14 +55,14 @@ class Failed(Left):
 def lower_program(lower: Callable[[], Any], program: Jaxpr) -> Any:
     """JAX's lowering of a program, which ends when the code of its kernels is there."""
     loops = (eqn for eqn in equations(program) if eqn.primitive in (scan_p, while_p))
-    if len(list(islice(loops, 2))) < 2 or memory.left() is not None:
-        return lower()
+    several = len(list(islice(loops, 2))) > 1 and memory.left() is None
     try:
-        with beside.program(threads=cores()):
+        with beside.program(threads=cores() if several else 0):
             return lower()
     except beside.NotMade:  # once more, and what cannot be made is left to XLA
         _of_the_same.cache_clear()
-        return lower()
+        with beside.program(threads=0):
+            return lower()
 
 
 def lower_scan(ctx: Any, *args: Any, **params: Any) -> Sequence[Any]:

@@ -85,9 +85,17 @@ _here = _Here()
 def program(threads: int) -> Iterator[None]:
     """A program is lowered in here; at the end all its code is there, or `NotMade`.
 
-    One inside another, as for a trial, shares its threads.
+    One inside another, as for a trial, shares its threads.  Without threads, code is
+    made at once.
     """
     around = _here.program
+    if not threads:
+        _here.program = None
+        try:
+            yield
+        finally:
+            _here.program = around
+        return
     pool = around.pool if around else ThreadPoolExecutor(threads, "onescan-llvm")
     inside = _here.program = Program(pool)
     try:

@@ -15,14 +15,17 @@ import pytest
 import onescan
 from onescan.lowering import hook
 from onescan.runtime import beside, compiler
-from onescan.targets.cpu import handler
+from onescan.targets import trial
+from onescan.targets.cpu import handler, target
+from onescan.tune import choose
+from onescan.tune.choose import Border
 
 pytestmark = pytest.mark.skipif(
     jax.default_backend() != "cpu", reason="programs for a GPU hold their code"
 )
 
 X = np.linspace(0, 1, 12, dtype=np.float32)
-LINK = compiler.link
+LINK, MEASURED = compiler.link, trial.measured
 
 
 def two_loops(a: float) -> Any:
@@ -113,6 +116,33 @@ def test_code_that_cannot_be_made(where: str) -> None:
     fresh()  # it is not held against the next program
     with onescan.engine("native"):
         np.testing.assert_allclose(jax.jit(two_loops(a))(X), by_xla(a), rtol=1e-5)
+
+
+def test_loops_that_are_tried() -> None:
+    """A trial is a program inside another, whose code has to be there before."""
+    tried = []
+
+    def always(plan: Any, profile: Any, size: int) -> Border:
+        return Border(sure=float("inf"), hopeless=0.0)
+
+    def noted(native: Any, xla: Any) -> Any:
+        tried.append(MEASURED(native, xla))
+        return tried[-1]
+
+    fresh()
+    onescan.clear_report()
+    with (
+        mock.patch.object(target, "border", always),
+        mock.patch.object(choose, "WORTH", 0.0),
+        mock.patch.object(choose, "CLOSE", float("inf")),
+        mock.patch.object(trial, "measured", noted),
+        mock.patch.object(choose.store, "read", return_value=None),
+        onescan.options(tune=True),
+    ):
+        ours = jax.jit(two_loops(0.58))(X)
+    assert len(tried) == 2
+    assert [row.engine for row in onescan.report().rows] == ["native"] * 2
+    np.testing.assert_allclose(ours, by_xla(0.58), rtol=1e-5)
 
 
 def test_an_error_in_lowering_passes_through() -> None:
