@@ -71,6 +71,28 @@ def test_where_predictions_are_close_both_are_tried(
     assert (row.engine, row.speed) == (engine, found)
 
 
+@pytest.mark.parametrize(("native", "tries"), [(3e-6, False), (5e-6, True)])
+def test_long_steps_are_tried_sooner(
+    native: float, tries: bool, monkeypatch: Any, tmp_path: Any
+) -> None:
+    """2.5 times as fast is sure, unless one block is busy for microseconds."""
+    tried = []
+
+    def trial(*_: Any) -> Speed:
+        tried.append(1)
+        return Speed(native, 2.5 * native, measured=True)
+
+    monkeypatch.setattr(target, "predicted", lambda *_: Speed(native, 2.5 * native))
+    monkeypatch.setattr(target, "tried", trial)
+    monkeypatch.setattr(compat, "runs_on_gpu", lambda: True)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(choose, "_choices", {})
+    step = lambda c, x: (jnp.tanh(c - c.mean()) * x + native, c.sum())
+    with onescan.options(tune=True):
+        assert row_of(step, jnp.ones(256), jnp.ones(5000)).engine == "native"
+    assert bool(tried) == tries
+
+
 def test_what_instructions_cost() -> None:
     loop = loop_in(lambda c: lax.scan(lambda c, x: (c * c, None), c, None, 9), 0.0)
 
