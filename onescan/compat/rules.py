@@ -62,14 +62,17 @@ def register_seeing(primitive: Any, rule: Rule) -> None:
     mlir.register_lowering(primitive, rule, cacheable=False)
 
 
-def register_programs(around: Callable[[Callable[[], Any], Jaxpr], Any]) -> None:
-    """Have `around` call what lowers a whole program."""
-    lower = _mlir.lower_jaxpr_to_module
+def register_programs(around: Callable[[Callable[[], Any], Jaxpr | None], Any]) -> None:
+    """Have `around` call what lowers a whole program, and is given that."""
+    lower = getattr(_mlir, "lower_jaxpr_to_module", None)
+    if lower is None:
+        return
 
     @functools.wraps(lower)
-    def lowered(name: str, program: Any, *args: Any, **kwargs: Any) -> Any:
-        whole = functools.partial(lower, name, program, *args, **kwargs)
-        return around(whole, getattr(program, "jaxpr", program))
+    def lowered(*args: Any, **kwargs: Any) -> Any:
+        parts = (getattr(x, "jaxpr", x) for x in (*args, *kwargs.values()))
+        program = next((x for x in parts if isinstance(x, Jaxpr)), None)
+        return around(functools.partial(lower, *args, **kwargs), program)
 
     _mlir.lower_jaxpr_to_module = lowered
 

@@ -52,10 +52,9 @@ class Failed(Left):
     error: Exception | None = None
 
 
-def lower_program(lower: Callable[[], Any], program: Jaxpr) -> Any:
+def lower_program(lower: Callable[[], Any], program: Jaxpr | None) -> Any:
     """JAX's lowering of a program, which ends when the code of its kernels is there."""
-    loops = (eqn for eqn in equations(program) if eqn.primitive in (scan_p, while_p))
-    several = len(list(islice(loops, 2))) > 1 and memory.left() is None
+    several = program is not None and _has_loops(program) and memory.left() is None
     try:
         with beside.program(threads=cores() if several else 0):
             return lower()
@@ -63,6 +62,12 @@ def lower_program(lower: Callable[[], Any], program: Jaxpr) -> Any:
         _of_the_same.cache_clear()
         with beside.program(threads=0):
             return lower()
+
+
+def _has_loops(program: Jaxpr) -> bool:
+    """Whether there are two at least, which can be compiled side by side."""
+    loops = (eqn for eqn in equations(program) if eqn.primitive in (scan_p, while_p))
+    return len(list(islice(loops, 2))) == 2
 
 
 def lower_scan(ctx: Any, *args: Any, **params: Any) -> Sequence[Any]:
