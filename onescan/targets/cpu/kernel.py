@@ -22,7 +22,7 @@ from llvmlite import ir
 from onescan import compat
 from onescan.plan.plan import ACROSS
 from onescan.plan.profile import Profile
-from onescan.runtime import beside, compiler, memory
+from onescan.runtime import beside, compiler
 from onescan.targets.cpu import handler, registry
 from onescan.targets.cpu.registry import Code
 
@@ -96,7 +96,6 @@ def assembly(kernel: Kernel) -> str:
 def code(kernel: Kernel) -> Code:
     """The machine code of a kernel, compiled on first use."""
     text = _text(kernel)
-    memory.require(len(text))
     imports = handler.runtime()
     handler.ctrl_c().prepare()
     link = partial(compiler.link, text, ["handler", "kernel"], imports, kernel.level)
