@@ -88,6 +88,7 @@ class Body:
             self.now = k
             name = eqn.primitive.name
             operands = [self._operand(v, name) for v in eqn.invars]
+            self.e.reading(operands)
             results = self.e.rules[name](self.e, eqn, operands)
             for var, array in zip(eqn.outvars, results, strict=True):
                 deep = array.depth >= DEEPEST
@@ -96,6 +97,7 @@ class Body:
                 self.env[var] = array
         self.now = len(self.eqns)
         outs = [self.read(v) for v in self.jaxpr.outvars]
+        self.e.reading(outs)
         self.e.body = outer
         return outs
 

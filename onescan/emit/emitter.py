@@ -250,6 +250,10 @@ class Emitter(Loops):
         """The same values, standing in memory."""
         return array if array.memory is not None else self.copied(array)
 
+    def reading(self, arrays: Iterable[Array]) -> None:
+        """Make sure that what is read next is there."""
+        return
+
     def once(self, array: Array) -> Array:
         """The same values, cheap enough to be pulled many times."""
         return array if array.cost <= CHEAP else self.materialise(array)

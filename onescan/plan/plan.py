@@ -90,6 +90,7 @@ class Plan:
     joined: frozenset[int] = frozenset()
     zeros: frozenset[int] = frozenset()  # operands that are all zeros, and not read
     stencil: bool = False  # whether positions of a large grid look at their neighbours
+    parallel: Lane | None = None  # the lane whose tiles are a team, and meet in sums
     rows: Any = None  # the grid whose rows the blocks of a team share (`halo.Rows`)
 
     @property

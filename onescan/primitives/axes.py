@@ -20,6 +20,7 @@ class Axes:
         self.rule_of = rule_of  # of a primitive
         self.parent: dict[Node, Node] = {}
         self.struck: set[Node] = set()
+        self.depth = 0  # of the body that is being visited
 
     def find(self, node: Node) -> Node:
         root = node
@@ -47,14 +48,21 @@ class Axes:
         if isinstance(x, Var):
             self.struck.add(self.find((x, i)))
 
+    def combine(self, *dimensions: tuple[Any, int]) -> None:
+        """Positions along these are summed up, or the like."""
+        for x, i in dimensions:
+            self.strike(x, i)
+
     def visit(self, jaxpr: Jaxpr) -> None:
         """Join and strike what the equations of a body do."""
+        self.depth += 1
         for var in jaxpr.invars:
             self.touch(var)
         for eqn in jaxpr.eqns:
             for var in eqn.outvars:
                 self.touch(var)
             self.rule_of(eqn.primitive.name)(eqn, self)
+        self.depth -= 1
 
     def touch(self, var: Atom) -> None:
         """Know of the dimensions of a value."""

@@ -12,10 +12,8 @@ from onescan.primitives.record import Primitive, results
 def _dot_general(eqn: Equation, axes: Axes) -> None:
     (x, y), (out,) = eqn.invars, eqn.outvars
     (cx, cy), (bx, by) = eqn.params["dimension_numbers"]
-    for d in cx:
-        axes.strike(x, d)
-    for d in cy:
-        axes.strike(y, d)
+    for i, j in zip(cx, cy, strict=True):
+        axes.combine((x, i), (y, j))
     place = 0
     for i, j in zip(bx, by, strict=True):
         axes.join(x, i, out, place)

@@ -12,13 +12,18 @@ from onescan.primitives.views import along
 
 def _reduction(eqn: Equation, axes: Axes) -> None:
     (x,), (out,) = eqn.invars, eqn.outvars
-    place = 0
-    for i in range(len(x.aval.shape)):
-        if i in eqn.params["axes"]:
-            axes.strike(x, i)
-        else:
-            axes.join(x, i, out, place)
-            place += 1
+    gone = eqn.params["axes"]
+    kept = [i for i in range(len(x.aval.shape)) if i not in gone]
+    for place, i in enumerate(kept):
+        axes.join(x, i, out, place)
+    for i in gone:
+        axes.combine((x, i))
+
+
+def _position(eqn: Equation, axes: Axes) -> None:
+    _reduction(eqn, axes)
+    for i in eqn.params["axes"]:
+        axes.strike(eqn.invars[0], i)
 
 
 def _cumulative(eqn: Equation, axes: Axes) -> None:
@@ -96,7 +101,7 @@ RECORDS = [
         Primitive(
             name=name,
             kind="reduction",
-            axes=_reduction,
+            axes=_position,
             work=_each_operand,
             refuses=_several_axes,
             exact=True,

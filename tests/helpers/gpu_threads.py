@@ -27,13 +27,14 @@ GUARD = 64 * mmap.PAGESIZE  # around the memory of a block
 EXTRA = "i32 %tid, i32 %rank, ptr %rooms, ptr %block, ptr %team"
 RUNTIME = """
 declare i32 @pthread_barrier_wait(ptr)
-@exchanged = internal global [1024 x i32] zeroinitializer
-define internal i32 @exchange(i32 %tid, ptr %block, i32 %value, i32 %step) {
-  %mine = getelementptr i32, ptr @exchanged, i32 %tid
+@exchanged = internal global [8192 x i32] zeroinitializer
+define internal i32 @exchange(i32 %tid, i32 %rank, ptr %block, i32 %value, i32 %step) {
+  %room = getelementptr [1024 x i32], ptr @exchanged, i32 %rank
+  %mine = getelementptr i32, ptr %room, i32 %tid
   store i32 %value, ptr %mine
   call i32 @pthread_barrier_wait(ptr %block)
   %other = xor i32 %tid, %step
-  %its = getelementptr i32, ptr @exchanged, i32 %other
+  %its = getelementptr i32, ptr %room, i32 %other
   %got = load i32, ptr %its
   call i32 @pthread_barrier_wait(ptr %block)
   ret i32 %got
@@ -72,7 +73,7 @@ def as_cpu(text: str) -> str:
     wait = "call i32 @pthread_barrier_wait(ptr %block)"
     text = text.replace('call void @"llvm.nvvm.bar.warp.sync"(i32 -1)', wait)
     shuffle = r'@"llvm.nvvm.shfl.sync.bfly.i32"\(i32 \S+ (i32 \S+, i32 \S+), i32 31\)'
-    text = re.sub(shuffle, r"@exchange(i32 %tid, ptr %block, \1)", text)
+    text = re.sub(shuffle, r"@exchange(i32 %tid, i32 %rank, ptr %block, \1)", text)
     text = text.replace('@"llvm.nvvm.ex2.approx.ftz.f"', "@exp2f")
     near = r'call float @"llvm.nvvm.rcp.approx.ftz.f"\('
     text = re.sub(near + r"float (\S+)\)", r"fdiv float 1.0, \1", text)
@@ -96,8 +97,10 @@ def run(plan: Plan, kernel: Kernel, args: list[Any]) -> list[np.ndarray]:
         results.append(np.full((loop.length, *aval.shape), 77, aval.dtype))
     buffers = [np.ascontiguousarray(a) for a in args] + results
     pointers = [ctypes.c_void_p(b.ctypes.data) for b in buffers]
-    for tile in range(plan.tiles):
-        _run_team(code.addresses["tile"], kernel, [*pointers, ctypes.c_int64(tile)])
+    each = kernel.team if plan.parallel else 1  # tiles of a team
+    for first in range(0, plan.tiles, each):
+        tiles = [first + (rank if plan.parallel else 0) for rank in range(kernel.team)]
+        _run_team(code.addresses["tile"], kernel, pointers, tiles)
     return results
 
 
@@ -109,9 +112,9 @@ def by_a_warp(
     return run(plan, target.build(plan), args)
 
 
-def _run_team(address: int, kernel: Kernel, given: list[Any]) -> None:
+def _run_team(address: int, kernel: Kernel, given: list[Any], tiles: list[int]) -> None:
     kinds = [type(value) for value in given]
-    extra = [ctypes.c_int32] * 2 + [ctypes.c_void_p] * 3
+    extra = [ctypes.c_int64] + [ctypes.c_int32] * 2 + [ctypes.c_void_p] * 3
     call = ctypes.CFUNCTYPE(None, *kinds, *extra)(address)
     rooms = [_room(kernel.shared) for _ in range(kernel.team)]
     starts = [start for _, start in rooms]
@@ -120,7 +123,8 @@ def _run_team(address: int, kernel: Kernel, given: list[Any]) -> None:
     team = _barrier(kernel.threads * kernel.team)
     threads = [
         threading.Thread(
-            target=call, args=(*given, tid, rank, table, blocks[rank], team)
+            target=call,
+            args=(*given, tiles[rank], tid, rank, table, blocks[rank], team),
         )
         for rank in range(kernel.team)
         for tid in range(kernel.threads)

@@ -47,6 +47,10 @@ class AccessBuilder(Plain):
         """Store into the memory of another block, which reads it in the next step."""
         super().store(value, ptr, align=align)
 
+    def load_there(self, ptr: Any, kind: ty.Kind, align: int) -> Any:
+        """Load from the memory of another block."""
+        return super().load(ptr, typ=kind, align=align)
+
     def _note(self, seen: set[int], pointer: Any) -> None:
         root = _root(pointer)
         if not isinstance(root, ir.AllocaInstr) and id(root) not in self.ignored:

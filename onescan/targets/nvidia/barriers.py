@@ -8,6 +8,9 @@ other wait for that warp alone (`warps`).
 Where one block cannot hold what a loop needs, several blocks work as one team (a
 cluster, in the words of the hardware).  Each of them has all shared memory of the
 team in its own: what a thread stores there, it stores in every block.
+
+Blocks may also have a part each of an axis along which only sums meet.  Then each works
+by itself, with its own memory, and they meet where they add up (`all_reduce`).
 """
 
 from __future__ import annotations
@@ -42,13 +45,16 @@ class Barriers(GpuEmitter):
     def __init__(self, plan: Plan, function: ir.Function) -> None:
         super().__init__(plan, function)
         assert plan.grid is not None
-        self.team = plan.grid.team
+        self.parallel = plan.parallel is not None
+        self.blocks = plan.grid.team  # launched as one cluster
+        self.team = 1 if self.parallel else self.blocks  # that share all work
         self.block = plan.grid.threads  # of one block
         self.threads = self.block * self.team
         self.shared_bytes = 0
         self.apart = False  # whether each thread is doing something of its own
         self._shared: set[int] = set()
         self._home: set[int] = set()  # memory of which each block has its own
+        self._afar: set[int] = set()  # memory that blocks use to add up
         start: Any = self.b.block
         self.b = AccessBuilder(start, self._shared, self.team)
         self._anything = False  # whether any memory may have been touched, or just:
@@ -58,16 +64,17 @@ class Barriers(GpuEmitter):
         module = function.module
         room: Any = ir.GlobalVariable(module, ir.ArrayType(ty.I8, 0), "shared", _SHARED)
         room.align = ALIGNED
-        self._room = room
+        self.base = room
         self.here = self._given(TID)  # the thread's number in its block
         self.thread = self.here
+        if self.blocks > 1:
+            self.rank = self._given(RANK)
+            self.b.distances = self._distances()
+            self._barrier(self.b, self.block, self.blocks)  # all blocks are there
         if self.team > 1:
             size = ir.Constant(ty.I64, self.block)
-            self.rank = self._given(RANK)
             first = self.entry.mul(self.rank, size)
             self.thread = self.entry.add(first, self.here)
-            self.b.distances = self._distances()
-            self.meet()  # all blocks are there
 
     def _given(self, name: str) -> ty.Value:
         return self.entry.zext(given(self.entry, name), ty.I64)
@@ -77,9 +84,9 @@ class Barriers(GpuEmitter):
         b, module = self.entry, self.function.module
         kind = ir.FunctionType(ty.PTR, [ty.PTR, ty.I32])
         of_block = function_of(module, "llvm.nvvm.mapa", kind)
-        base = b.addrspacecast(self._room, ty.PTR)
+        base = b.addrspacecast(self.base, ty.PTR)
         start = b.ptrtoint(base, ty.I64)
-        ranks = (ir.Constant(ty.I32, rank) for rank in range(self.team))
+        ranks = (ir.Constant(ty.I32, rank) for rank in range(self.blocks))
         there = (b.call(of_block, [base, rank]) for rank in ranks)
         return [b.sub(b.ptrtoint(pointer, ty.I64), start) for pointer in there]
 
@@ -91,7 +98,7 @@ class Barriers(GpuEmitter):
     def _place(self, start: int) -> ty.Value:
         """A pointer into the shared memory of this block."""
         begin = ir.Constant(ty.I64, start)
-        place: Any = self.entry.gep(self._room, [begin], source_etype=ty.I8)
+        place: Any = self.entry.gep(self.base, [begin], source_etype=ty.I8)
         place.type = ir.PointerType(addrspace=_SHARED)
         return place
 
@@ -100,13 +107,19 @@ class Barriers(GpuEmitter):
         place = self._place(self.shared_bytes)
         self.shared_bytes += -(-size // ALIGNED) * ALIGNED
         pointer = self.entry.addrspacecast(place, ty.PTR)
-        self._shared.add(id(pointer))
+        (self._home if self.parallel else self._shared).add(id(pointer))
         return pointer
 
     def at_home(self, memory: Memory) -> Memory:
         """Memory that is not the same in every block of the team."""
         self._shared.discard(id(memory.pointer))
         self._home.add(id(memory.pointer))
+        return memory
+
+    def from_afar(self, memory: Memory) -> Memory:
+        """Memory that other blocks read or write, while they add up."""
+        self._home.discard(id(memory.pointer))
+        self._afar.add(id(memory.pointer))
         return memory
 
     # mail
@@ -139,8 +152,8 @@ class Barriers(GpuEmitter):
 
     def finish(self) -> None:
         """No block ends while another may still write to it."""
-        if self.team > 1:
-            self.meet()
+        if self.blocks > 1:
+            self._barrier(self.b, self.block, self.blocks)
 
     # meeting
 
@@ -163,7 +176,7 @@ class Barriers(GpuEmitter):
             place = ir.IRBuilder(before)
             place.position_before(end)
             if warp is None:
-                self._settle(place, at_home=not self._anything and met <= self._home)
+                self._settle(place, self._is_at_home(met))
             else:
                 self._barrier(place, WARP, 1)
         self._seats.end(seen | changed, warp)
@@ -172,9 +185,16 @@ class Barriers(GpuEmitter):
 
     def _warp_of(self, met: set[int], touched: set[int]) -> int | None:
         """The one warp that a phase has to wait for, if it can be a part of it."""
-        if self._anything or self.team > 1 or not self._seats.is_one_warp(touched):
+        others = self.team > 1 or not met.isdisjoint(self._afar)
+        if self._anything or others or not self._seats.is_one_warp(touched):
             return None
         return self._seats.warp_of(met)
+
+    def _is_at_home(self, met: set[int]) -> bool:
+        """Whether a block need not wait for others."""
+        if self.parallel:  # they meet nowhere but in sums of the body itself
+            return met.isdisjoint(self._afar)
+        return not self._anything and met <= self._home
 
     @contextmanager
     def _watched(self) -> Iterator[tuple[set[int], set[int]]]:
@@ -199,7 +219,7 @@ class Barriers(GpuEmitter):
     def sync(self) -> None:
         """Every thread has done what comes before."""
         if not self.apart and (self._anything or self._written):
-            self._settle(self.b)
+            self._settle(self.b, self.parallel and self._is_at_home(self._written))
         # what is read next was not in a phase
         self._anything = True
 
@@ -213,10 +233,12 @@ class Barriers(GpuEmitter):
 
     def meet(self) -> None:
         """A barrier for everyone: nothing is being read or written."""
-        self._settle(self.b)
+        self._settle(self.b, self.parallel and self._is_at_home(self._written))
 
     def meet_at_end(self, by_mail: bool) -> None:
         """The end of a step: each block by itself, where a team shares only mail."""
+        self._read -= self._afar  # `all_reduce` says why
+        self._written -= self._afar
         strangers = (self._written - self._home) | (self._read & self._shared)
         if not by_mail or strangers or self._anything:
             self.meet()
@@ -229,10 +251,16 @@ class Barriers(GpuEmitter):
         """A barrier; one block alone suffices for what blocks have of their own."""
         if at_home:
             self._barrier(b, self.block, 1)
+            if self.parallel:
+                self._anything = False
+                self._read &= self._afar
+                self._written &= self._afar
+                self._seats.met()
+                return
             self._read -= self._home
             self._written -= self._home
             return
-        self._barrier(b, self.block, self.team)
+        self._barrier(b, self.block, self.blocks)
         self._anything, self._read, self._written = False, set(), set()
         self._seats.met()
 
@@ -254,11 +282,17 @@ class Barriers(GpuEmitter):
         super().begin_at(block)
         self._anything = True
 
+    def _before_rounds(self) -> None:
+        """No block waits for others in rounds, of which it may have more than they."""
+        if not self.apart and not self._written.isdisjoint(self._afar):
+            self.meet()
+        self._anything |= not self.apart  # the round before
+
     @contextmanager
     def loop(
         self, count: int | ty.Value, unroll: int = 0, about: float | None = None
     ) -> Any:
-        self._anything |= not self.apart  # the round before
+        self._before_rounds()
         with super().loop(count, unroll, about) as index:
             yield index
         self._anything |= not self.apart
@@ -268,7 +302,7 @@ class Barriers(GpuEmitter):
         self, again: Callable[[], ty.Value], most: int, about: float
     ) -> Iterator[None]:
         """What `again` gives must be the same for all threads."""
-        self._anything |= not self.apart  # the round before
+        self._before_rounds()
         with super().loop_while(again, most, about):
             yield
         self._anything |= not self.apart

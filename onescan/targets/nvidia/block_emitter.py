@@ -7,7 +7,7 @@ for itself.  `Barriers` puts barriers between the operations.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from math import prod
@@ -59,6 +59,7 @@ class BlockEmitter(Barriers):
         self._private: set[int] = set()
         self.now: ty.Value = None  # the step
         self.mailed: dict[Any, tuple[Mbarriers, Memory]] = {}  # values that go by mail
+        self.unsettled: dict[Memory, Callable[[], None]] = {}  # sums of several blocks
 
     @contextmanager
     def loop(
@@ -256,6 +257,7 @@ class BlockEmitter(Barriers):
         return memory is not None and id(memory.pointer) in self._private
 
     def put(self, target: Array, source: Array, vector: int | None = -1) -> None:
+        self.reading([source])
         alone = prod(target.shape) == 1 and not self.is_private(target.memory)
         if not alone or self.apart:
             super().put(target, source, vector)
@@ -271,6 +273,7 @@ class BlockEmitter(Barriers):
         No target is read by any of the values.
         """
         shape = pairs[0][0].shape
+        self.reading([source for _, source in pairs])
         if 0 in shape:
             return
 
@@ -312,6 +315,30 @@ class BlockEmitter(Barriers):
         with self.sending(self.now):
             yield self.stored(here, shape, lanes)
         self.wait(mail, self.now)
+
+    # sums of several blocks
+
+    def belong_to_several(self, var: Atom, dims: Iterable[int]) -> bool:
+        """Whether the positions along some dimensions belong to several blocks."""
+        lanes = self.plan.local_lanes(var)
+        return self.parallel and any(lanes[i] is self.plan.parallel for i in dims)
+
+    def settle_later(self, memory: Memory, settle: Callable[[], None]) -> None:
+        """Let code that fills memory wait until somebody reads it."""
+        self.unsettled[memory] = settle
+
+    def reading(self, arrays: Iterable[Array]) -> None:
+        """If any of these waits for other blocks, do so now, for all that does."""
+        if any(self.unsettled.keys() & array.reads for array in arrays):
+            waiting, self.unsettled = self.unsettled, {}
+            for settle in waiting.values():
+                settle()
+
+    def room(self, numbers: int, dtype: Any) -> Memory:
+        """Memory of the block for so many numbers."""
+        dtype = np.dtype(dtype)
+        pointer = self.reserve(numbers * dtype.itemsize)
+        return Memory(pointer, dtype, (1,), 0, ALIGNED)
 
     # before the first step
 

@@ -21,6 +21,7 @@ from onescan.emit.convert import convert, rounded
 from onescan.emit.dot import multiply_add
 from onescan.emit.reduce import KINDS
 from onescan.loop import Atom, Equation, LeaveToXla
+from onescan.targets.nvidia.all_reduce import all_reduced, partial_of
 from onescan.targets.nvidia.barriers import WARP
 from onescan.targets.nvidia.block_emitter import BlockEmitter
 from onescan.targets.nvidia.block_reductions import Place, repeat, sums
@@ -48,7 +49,8 @@ def dot_general(e: BlockEmitter, eqn: Equation, operands: list[Array]) -> list[A
     (cx, cy), (bx, by) = eqn.params["dimension_numbers"]
     left = Side(x, list(cx), list(bx))
     right = Side(y, list(cy), list(by))
-    steady = x.steady or y.steady
+    together = e.belong_to_several(eqn.invars[0], cx)
+    steady = (x.steady or y.steady) and not together
     if steady and prod(left.sizes) <= FEW and e.body.uses[eqn.outvars[0]] == 1:
         return [_where_pulled(e, eqn, left, right)]
     if not bx and ty.is_float(dtype) and steady:
@@ -59,9 +61,10 @@ def dot_general(e: BlockEmitter, eqn: Equation, operands: list[Array]) -> list[A
             return [found]
     target = e.fresh(eqn.outvars[0])
     start = ir.Constant(ty.register_type(target.dtype), None)
-    take = _taker(e, target.dtype, left, right)
-    sums(e, target, left.sizes, start, take, KINDS["reduce_sum"][0])
-    return [target]
+    take, combine = _taker(e, target.dtype, left, right), KINDS["reduce_sum"][0]
+    mine = partial_of(e, target) if together else target
+    sums(e, mine, left.sizes, start, take, combine)
+    return [all_reduced(e, mine, target, combine) if together else target]
 
 
 def _taker(e: BlockEmitter, dtype: Any, left: Side, right: Side) -> Taker:

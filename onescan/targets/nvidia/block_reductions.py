@@ -22,18 +22,20 @@ from onescan.emit.convert import rounded
 from onescan.emit.math.nvvm import function_of
 from onescan.emit.reduce import KINDS, Combine
 from onescan.loop import Equation
+from onescan.plan.layout import power_below
+from onescan.targets.nvidia.all_reduce import all_reduced, kept_as, partial_of
 from onescan.targets.nvidia.barriers import WARP
 from onescan.targets.nvidia.block_emitter import BlockEmitter
 from onescan.targets.nvidia.flat_index import unflattened
 
-
-def _power_below(n: int) -> int:
-    return 1 << (max(n, 1).bit_length() - 1)
+#: operations of a sum from which it pays that several warps share it and meet once
+#: more, and what it takes to read and add a term
+LONG, TAKEN = 8192, 4
 
 
 def sharing(e: BlockEmitter, sums: int, terms: int) -> int:
     """How many neighbours share a sum."""
-    return min(WARP, _power_below(e.threads // max(sums, 1)), _power_below(terms))
+    return min(WARP, power_below(e.threads // max(sums, 1)), power_below(terms))
 
 
 def joined(
@@ -78,15 +80,20 @@ def sums(
     start: ty.Value,
     take: Take,
     combine: Combine,
+    cost: int = 0,
 ) -> None:
     """For each place of `target`, take every term below `sizes` in turn.
 
     ``take(total, place, term)`` gives a total with one term more; partial totals
-    are combined in pairs.
+    are combined in pairs.  `cost` is that of a term, beside taking it.
     """
     memory = target.memory
     assert memory is not None
     count, terms = prod(target.shape), prod(sizes)
+    warps = _warps(e, count, terms, cost)
+    if warps > 1:
+        _sums_by_warps(e, target, sizes, start, take, combine, warps)
+        return
     parts = sharing(e, count, terms)
     groups = count if e.is_private(memory) else e.threads // parts
     b = e.b
@@ -112,6 +119,49 @@ def sums(
             flat = b.add(group, ir.Constant(ty.I64, rounds * groups))
             last = ir.Constant(ty.I64, count - 1)
             one(b.select(b.icmp_unsigned("<", flat, last), flat, last))
+
+
+def _warps(e: BlockEmitter, count: int, terms: int, cost: int) -> int:
+    """How many warps share a sum: several where few sums leave the others idle.
+
+    A single number would be summed by each warp for itself.
+    """
+    if e.apart or terms * (TAKEN + cost) < LONG:
+        return 1
+    free = power_below(e.threads // (WARP * count))
+    return min(free, power_below(terms // WARP))
+
+
+def _sums_by_warps(
+    e: BlockEmitter,
+    target: Array,
+    sizes: list[int],
+    start: ty.Value,
+    take: Take,
+    combine: Combine,
+    warps: int,
+) -> None:
+    """Sums of which so many warps have a part each, and then those of the parts."""
+    b, dtype, count = e.b, target.dtype, prod(target.shape)
+    shape, lanes = (*target.shape, warps), (*target.lanes, None)
+    memory = e.scratch(shape, lanes, kept_as(dtype))
+    parts = warps * WARP
+    part = b.and_(e.thread, ir.Constant(ty.I64, parts - 1))
+    group: Any = b.lshr(e.thread, ir.Constant(ty.I64, parts.bit_length() - 1))
+    warp = b.lshr(part, ir.Constant(ty.I64, WARP.bit_length() - 1))
+    with e.phase():
+        if count < e.threads // parts:  # the others do the last one again
+            last = ir.Constant(ty.I64, count - 1)
+            group = b.select(b.icmp_unsigned("<", group, last), group, last)
+        place = unflattened(b, group, target.shape)
+        total = _part_of(e, dtype, sizes, parts, part, start, place, take, combine)
+        total = joined(e, total, combine, dtype, WARP)
+        memory.store(b, (*place, warp), total)
+
+    def of_parts(total: ty.Value, place: Place, term: Place) -> ty.Value:
+        return combine(e.b, dtype, total, memory.load(e.b, (*place, *term)))
+
+    sums(e, target, [warps], start, of_parts, combine)
 
 
 def repeat(e: BlockEmitter, rounds: int, body: Callable[[Index], None]) -> None:
@@ -171,6 +221,8 @@ def reduction(e: BlockEmitter, eqn: Equation, operands: list[Array]) -> list[Arr
     axes = sorted(eqn.params["axes"])
     dtype = np.dtype(out.aval.dtype)
     target = e.fresh(out)
+    if 0 in target.shape:
+        return [target]
     start = ty.constant(ty.register_type(dtype), neutral(dtype))
 
     def take(total: ty.Value, place: Place, term: Place) -> ty.Value:
@@ -179,9 +231,11 @@ def reduction(e: BlockEmitter, eqn: Equation, operands: list[Array]) -> list[Arr
         index = tuple(next(gone) if i in axes else next(kept) for i in rank)
         return combine(e.b, dtype, total, x.at(index))
 
-    if 0 not in target.shape:
-        sums(e, target, [x.shape[i] for i in axes], start, take, combine)
-    return [target]
+    sizes = [x.shape[i] for i in axes]
+    together = e.belong_to_several(eqn.invars[0], axes)
+    mine = partial_of(e, target) if together else target
+    sums(e, mine, sizes, start, take, combine, x.cost)
+    return [all_reduced(e, mine, target, combine) if together else target]
 
 
 def arg_extreme(e: BlockEmitter, eqn: Equation, operands: list[Array]) -> list[Array]:
@@ -213,8 +267,8 @@ def arg_extreme(e: BlockEmitter, eqn: Equation, operands: list[Array]) -> list[A
         return minimum(b, number, total, b.select(same, here, none))
 
     start = ty.constant(ty.register_type(x.dtype), neutral(x.dtype))
-    sums(e, best, [n], start, take, combine)
-    sums(e, target, [n], none, first, minimum)
+    sums(e, best, [n], start, take, combine, x.cost)
+    sums(e, target, [n], none, first, minimum, x.cost)
     return [target]
 
 

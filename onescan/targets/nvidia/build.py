@@ -18,7 +18,7 @@ from onescan.emit.builder import Asked
 from onescan.emit.math.features import GPU, allow
 from onescan.emit.math.nvvm import BLOCK, TID, given
 from onescan.emit.random import threefry2x32
-from onescan.plan.plan import Grid, Plan
+from onescan.plan.plan import Plan
 from onescan.plan.profile import Profile
 from onescan.plan.work import equations
 from onescan.targets.base import TooLarge
@@ -97,7 +97,7 @@ def build(plan: Plan, shared: int) -> tuple[ir.Module, int, Profile]:
         used, profile = _together(plan, tile, shared)
     else:
         used, profile = 0, _alone(plan, tile)
-    _launched(kernel, tile, plan.grid, plan.tiles)
+    _launched(kernel, tile, plan)
     limit = ir.Constant(ty.I32, plan.grid.threads)
     module.add_named_metadata("nvvm.annotations", [kernel, "maxntidx", limit])
     return module, used, profile
@@ -131,14 +131,16 @@ def _together(plan: Plan, tile: ir.Function, shared: int) -> tuple[int, Profile]
     return e.shared_bytes, Profile(e.b.runs, e.elements, plan.tiles)
 
 
-def _launched(kernel: ir.Function, tile: ir.Function, grid: Grid, tiles: int) -> None:
+def _launched(kernel: ir.Function, tile: ir.Function, plan: Plan) -> None:
     """The kernel: each thread (or block) does the tile of its number."""
+    grid, tiles = plan.grid, plan.tiles
+    assert grid is not None
     b = ir.IRBuilder(kernel.append_basic_block("entry"))
     number = given(b, BLOCK)
     if not grid.together:
         first = b.mul(number, ir.Constant(ty.I32, grid.threads))
         number = b.add(first, given(b, TID))
-    if grid.team > 1:
+    if grid.team > 1 and plan.parallel is None:
         number = b.udiv(number, ir.Constant(ty.I32, grid.team))
     number = b.zext(number, ty.I64)
     work, done = kernel.append_basic_block("work"), kernel.append_basic_block("done")

@@ -14,10 +14,9 @@ from itertools import combinations
 from math import prod
 from typing import Any
 
-from jax.extend.core import Literal, Var
+from jax.extend.core import Var
 
-from onescan.loop import LeaveToXla, Loop
-from onescan.naming import millions
+from onescan.loop import Loop
 from onescan.plan.halo import Rows, rows_of
 from onescan.plan.lanes import lane_axes
 from onescan.plan.layout import assign, finished, power_below
@@ -25,35 +24,15 @@ from onescan.plan.merged import Merged, merged, share, without_repeats
 from onescan.plan.plan import Grid, Lane, Plan
 from onescan.plan.stencils import is_stencil
 from onescan.plan.work import Work, equations, step_of
-from onescan.primitives import record_of
+from onescan.targets.nvidia.block_plan import CLUSTERS, ROWS, WARP, block_plan
 from onescan.targets.nvidia.machine import Chip
-from onescan.targets.nvidia.shares import unit_of
 from onescan.tune.gpu import TURN
 
-WARP = 32
 #: threads of a block where each has its own lane
 MOST = 256
 #: operations of a lane's step that one thread does alone, with few lanes and with
 #: more than fill the chip, and numbers that its widest value may have
 ALONE, ALONE_OF_MANY, WIDEST = 1200, 3000, 64
-#: threads that a block can have, and the weights each of them can keep
-SIZES = {32: 198, 64: 198, 128: 198, 256: 198, 384: 114, 512: 72, 768: 29, 1024: 8}
-#: the compute capability from which blocks can work together, and how many times the
-#: weights that registers hold one block may have: shared memory holds some too
-CLUSTERS, SPILLED = 90, 1.5
-#: the share of the chip that teams can use at the same time, for certain
-SIDE_BY_SIDE = 2 / 3
-#: operations that a thread of a block should have in the largest operation of a step
-EACH = 24
-#: weights with which two blocks fit into one multiprocessor, or four smaller ones
-LIGHT, LIGHTER = 16384, 8192
-#: threads of each of so many blocks
-BESIDE = {1: 256, 2: 256, 4: 128}
-#: lanes that one block does at most
-ROWS = 32
-#: operations of one step of one tile from which XLA's many kernels are as good, and
-#: what one with a weight in a register counts
-LARGE, IN_REGISTERS = 600_000, 0.25
 #: how many times the operations of one thread the threads of a block do in its time
 TOGETHER = 8
 #: axes of which every choice is looked at
@@ -80,7 +59,8 @@ def choose(loop: Loop, chip: Chip, rows: int = ROWS, alone: bool = True) -> Plan
         return _thread_plan(loop, lanes, chip)
     if alone and (plan := _rows_plan(loop, works, axes, chip)) is not None:
         return plan
-    return _block_plan(loop, works, axes, chip, rows)
+    others = [axis for axis in found if axis not in cut]
+    return block_plan(loop, works, axes, others, chip, rows)
 
 
 def _lanes(axes: Sequence[Merged]) -> int:
@@ -174,40 +154,6 @@ def _thread_plan(loop: Loop, axes: list[Merged], chip: Chip) -> Plan:
     return finished(loop, lanes, lane_of, 1, False, grid)
 
 
-def _block_plan(
-    loop: Loop, works: list[Work], axes: list[Merged], chip: Chip, most: int
-) -> Plan:
-    products = _steady_products(loop)
-    weights = sum(products.values())
-    team = _team(weights, chip)
-    largest = max((w.operations for w in works), default=0.0) / _lanes(axes)
-    blocks = _blocks(weights, _lanes(axes), largest, chip)
-    room = blocks * chip.cores // team
-    if team > 1:  # its blocks must lie side by side on the chip, which wastes some
-        room = max(1, int(room * SIDE_BY_SIDE))
-    rows = min(most, -(-_lanes(axes) // room))
-    lanes: list[Lane] = []
-    lane_of: dict[Var, dict[int, Lane]] = {}
-    for k, axis in enumerate(axes):
-        extent = rows if k == len(axes) - 1 and len(axis.parts) == 1 else 1
-        assign(lane_of, lanes, axis, Lane(axis.size, min(extent, axis.size), False))
-    per_tile = [w.operations / _lanes(axes) * rows for w in works]
-    total = sum(
-        n * (IN_REGISTERS if id(w.eqn) in products else 1)
-        for n, w in zip(per_tile, works, strict=True)
-        if record_of(w.eqn).kind != "matrix"  # XLA's libraries wait for each column too
-    )
-    if total / team > LARGE:
-        raise LeaveToXla(
-            f"each step has {millions(total / team)} operations for a block of "
-            "GPU threads, which XLA's own kernels spread better"
-        )
-    threads = _threads(weights // team, rows * largest, BESIDE[blocks])
-    unit = unit_of(loop, team, lambda v, i: i in lane_of.get(v, {}))
-    grid = Grid(threads, together=True, team=team, unit=unit)
-    return finished(loop, lanes, lane_of, 1, False, grid)
-
-
 def _rows_plan(
     loop: Loop, works: list[Work], axes: list[Merged], chip: Chip
 ) -> Plan | None:
@@ -239,57 +185,6 @@ def _may_share(rows: Rows, team: int, chip: Chip) -> bool:
     here = each + 2 * rows.halo if team > 1 else each
     whole = rows.count % team == 0 and rows.halo <= each and here <= rows.count
     return whole and rows.held // rows.count * here <= chip.shared * ROOM
-
-
-def _team(weights: int, chip: Chip) -> int:
-    """Blocks that it takes to keep the weights."""
-    most = max(n * each for n, each in SIZES.items())
-    sizes = (2, 4, 8) if chip.capability >= CLUSTERS else ()
-    if weights <= most * SPILLED or not sizes:
-        return 1
-    return next((n for n in sizes if weights <= n * most), sizes[-1])
-
-
-def _blocks(weights: int, lanes: int, largest: float, chip: Chip) -> int:
-    """Blocks of a multiprocessor, which hide each other's latencies.
-
-    Each of them keeps the weights, and has lanes of its own, of whose steps the
-    largest operation should be work for all of its threads.
-    """
-    each = -(-lanes // (4 * chip.cores))
-    enough = lanes >= 4 * chip.cores and each * largest >= BESIDE[4] * EACH
-    if 0 < weights <= LIGHTER and enough:
-        return 4
-    return 2 if weights <= LIGHT else 1
-
-
-def _threads(weights: int, largest: float, most: int = 256) -> int:
-    """Threads of a block: enough to keep the weights, and for the largest operation."""
-    enough = [n for n, each in SIZES.items() if n * each >= weights]
-    wanted = min(most, max(WARP, power_below(int(largest / EACH))))
-    if not enough:  # the rest goes to shared memory
-        return 512
-    return max(enough[0], wanted)
-
-
-def _steady_products(loop: Loop) -> dict[int, int]:
-    """The products with an operand that is the same in every step, and its size."""
-    jaxpr: Any = loop.body.jaxpr
-    steady: set[Any] = set(jaxpr.invars[: loop.num_consts])
-    for eqn in jaxpr.eqns:
-        inputs = [v for v in eqn.invars if isinstance(v, Var)]
-        if inputs and steady.issuperset(inputs):
-            steady.update(eqn.outvars)
-    sizes = {
-        id(eqn): sum(
-            prod(v.aval.shape)
-            for v in eqn.invars
-            if not isinstance(v, Literal) and v in steady
-        )
-        for eqn in jaxpr.eqns
-        if record_of(eqn).kind == "product"
-    }
-    return {eqn: size for eqn, size in sizes.items() if size}
 
 
 def _innermost(axis: Any, loop: Loop) -> int:

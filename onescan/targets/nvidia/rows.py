@@ -124,7 +124,7 @@ class RowsEmitter(BlockEmitter):
         of_block = function_of(
             module, "llvm.nvvm.mapa", ir.FunctionType(ty.PTR, [ty.PTR, ty.I32])
         )
-        base = b.addrspacecast(self._room, ty.PTR)
+        base = b.addrspacecast(self.base, ty.PTR)
         next_one = b.add(self.rank, ir.Constant(ty.I64, step))
         number = b.urem(next_one, ir.Constant(ty.I64, self.team))
         there = b.call(of_block, [base, b.trunc(number, ty.I32)])

@@ -66,7 +66,7 @@ class Nvidia(Target):
     def smaller(self, plan: Plan) -> Plan | None:
         """A block for a lane that no thread holds; a block with fewer lanes."""
         assert plan.grid is not None
-        rows = prod(lane.extent for lane in plan.lanes)
+        rows = prod(lane.extent for lane in plan.lanes if lane is not plan.parallel)
         if plan.rows:
             return choose(plan.loop, self.machine, alone=False)
         if plan.grid.together and rows == 1:
@@ -77,6 +77,8 @@ class Nvidia(Target):
     def build(self, plan: Plan) -> Kernel:
         assert plan.grid is not None
         per_block = 1 if plan.grid.together else plan.grid.threads
+        if plan.parallel is not None:
+            per_block = plan.grid.team  # a tile for each block
         module, shared, profile = build(plan, self.machine.shared)
         return Kernel(
             module=module,

@@ -17,9 +17,10 @@ from llvmlite import ir
 
 import onescan
 from onescan.runtime import compiler
-from onescan.targets.nvidia import plan as gpu
+from onescan.targets.nvidia import block_plan as gpu
 from onescan.targets.nvidia.flat_index import flattened, unflattened
 from onescan.targets.nvidia.machine import Chip
+from onescan.targets.nvidia.plan import MOST
 
 sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 import gpu_cases
@@ -118,7 +119,7 @@ def test_few_lanes_take_small_blocks_of_many_multiprocessors() -> None:
     _, few = only_plan(elementwise(32 * H200.cores))
     assert (few.blocks, few.threads) == (H200.cores, gpu.WARP)
     _, many = only_plan(elementwise(1000 * H200.cores))
-    assert many.threads == gpu.MOST
+    assert many.threads == MOST
     _, smaller_chip = only_plan(elementwise(32 * H200.cores), Chip(90, 16))
     assert smaller_chip.threads > few.threads
 

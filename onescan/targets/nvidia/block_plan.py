@@ -1,0 +1,217 @@
+"""A loop over the blocks of a GPU: whose threads share a tile, or teams of whose do.
+
+A block has some lanes, and does for itself what all lanes have in common.  A step that
+is long for one block is divided further, as far as the chip has blocks to spare: along
+lanes that were left together, because each block would repeat what they share, and
+along axes on which only sums meet, by teams of blocks that add up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+from jax.extend.core import Literal, Var
+
+from onescan.loop import LeaveToXla, Loop
+from onescan.naming import millions
+from onescan.plan.layout import assign, finished, power_below
+from onescan.plan.merged import Merged
+from onescan.plan.plan import Grid, Lane, Plan
+from onescan.plan.work import Work
+from onescan.primitives import record_of
+from onescan.targets.nvidia.machine import Chip
+from onescan.targets.nvidia.shared_out import SharedOut, shared_out
+from onescan.targets.nvidia.shares import unit_of
+
+WARP = 32
+#: threads that a block can have, and the weights each of them can keep
+SIZES = {32: 198, 64: 198, 128: 198, 256: 198, 384: 114, 512: 72, 768: 29, 1024: 8}
+#: the compute capability from which blocks can work together, and how many times the
+#: weights that registers hold one block may have: shared memory holds some too
+CLUSTERS, SPILLED = 90, 1.5
+#: the share of the chip that teams can use at the same time, for certain
+SIDE_BY_SIDE = 2 / 3
+#: operations that a thread of a block should have in the largest operation of a step
+EACH = 24
+#: weights with which two blocks fit into one multiprocessor, or four smaller ones
+LIGHT, LIGHTER = 16384, 8192
+#: threads of each of so many blocks
+BESIDE = {1: 256, 2: 256, 4: 128}
+#: lanes that one block does at most
+ROWS = 32
+#: operations of one step of one tile from which XLA's many kernels are as good, and
+#: what one with a weight in a register counts
+LARGE, IN_REGISTERS = 1_000_000, 0.25
+#: the part of a tile's work that must go elsewhere for it to be divided further
+WORTH = 0.3
+
+
+class _Laid:
+    """The lanes of a plan in the making, and the operations of one of its tiles."""
+
+    def __init__(self, works: list[Work], products: dict[int, int]) -> None:
+        self.lanes: list[Lane] = []
+        self.lane_of: dict[Var, dict[int, Lane]] = {}
+        # XLA's libraries wait for each column of a matrix too
+        self.works = [w for w in works if record_of(w.eqn).kind != "matrix"]
+        self.steady = products
+        self.operations = {id(w.eqn): w.operations for w in works}
+
+    def along(self, axis: Merged, extent: int, everything: bool = False) -> Lane:
+        """Cut an axis; where that is a part of nearly `everything`, of all of it."""
+        lane = Lane(axis.size, extent, False)
+        assign(self.lane_of, self.lanes, axis, lane)
+        for work in self.works:
+            held = [*work.eqn.outvars, *work.eqn.invars]
+            if everything or any(axis.holds(v) for v in held):
+                self.operations[id(work.eqn)] *= extent / axis.size
+        return lane
+
+    def work_along(self, axis: Merged) -> float:
+        """The part of a tile's work that lies along an axis."""
+        weighed = self.weighed
+        along = sum(
+            weighed[id(w.eqn)]
+            for w in self.works
+            if any(axis.holds(v) for v in [*w.eqn.outvars, *w.eqn.invars])
+        )
+        return along / max(sum(weighed.values()), 1.0)
+
+    @property
+    def tiles(self) -> int:
+        return prod(lane.tiles for lane in self.lanes)
+
+    @property
+    def weighed(self) -> dict[int, float]:
+        """By equation, operations of a tile; with weights in registers, fast ones."""
+        return {
+            id(w.eqn): self.operations[id(w.eqn)]
+            * (IN_REGISTERS if id(w.eqn) in self.steady else 1)
+            for w in self.works
+        }
+
+
+def block_plan(
+    loop: Loop,
+    works: list[Work],
+    axes: list[Merged],
+    others: list[Merged],
+    chip: Chip,
+    most: int,
+) -> Plan:
+    """Lay a loop over blocks, each with at most so many lanes of `axes`.
+
+    Of `others`, lanes with much in common, a block has as many as need be.
+    """
+    products = _steady_products(loop)
+    weights = sum(products.values())
+    team = _team(weights, chip)
+    count = prod(axis.size for axis in axes)
+    largest = max((w.operations for w in works), default=0.0) / count
+    blocks = _blocks(weights, count, largest, chip)
+    room = blocks * chip.cores // team
+    if team > 1:  # its blocks must lie side by side on the chip, which wastes some
+        room = max(1, int(room * SIDE_BY_SIDE))
+    rows = min(most, -(-count // room))
+    laid = _Laid(works, products)
+    for k, axis in enumerate(axes):
+        extent = rows if k == len(axes) - 1 and len(axis.parts) == 1 else 1
+        laid.along(axis, min(extent, axis.size), everything=True)
+    parallel, part = None, None
+    if team == 1:
+        _divide(laid, others, chip, most)
+        parallel = _parallel(loop, laid, chip)
+    total = sum(laid.weighed.values()) / team
+    if parallel is not None:
+        team, total = parallel.team, parallel.operations
+        whole = Merged((parallel.axis,), (parallel.size,))
+        part = laid.along(whole, parallel.size // team)
+    if total > LARGE:
+        raise LeaveToXla(
+            f"each step has {millions(total)} operations for a block of "
+            "GPU threads, which XLA's own kernels spread better"
+        )
+    kept = weights if parallel else weights // team
+    threads = _threads(kept, max(laid.operations.values(), default=0), BESIDE[blocks])
+    unit = 0
+    if parallel is None:
+        unit = unit_of(loop, team, lambda v, i: i in laid.lane_of.get(v, {}))
+    grid = Grid(threads, together=True, team=team, unit=unit)
+    plan = finished(loop, laid.lanes, laid.lane_of, 1, False, grid)
+    return replace(plan, parallel=part)
+
+
+def _divide(laid: _Laid, others: list[Merged], chip: Chip, most: int) -> None:
+    """Cut lanes that have much in common into a tile for each block that is free.
+
+    What they have in common all of these do at the same time.
+    """
+    free = chip.cores // laid.tiles
+    whole = [axis for axis in others if len(axis.parts) == 1]
+    if free < 2 or not whole:
+        return
+    axis = max(whole, key=laid.work_along)
+    extent = min(most, -(-axis.size // free))
+    if laid.work_along(axis) * (1 - extent / axis.size) >= WORTH:
+        laid.along(axis, extent)
+
+
+def _parallel(loop: Loop, laid: _Laid, chip: Chip) -> SharedOut | None:
+    """An axis on which only sums meet, for teams of as many blocks as are free."""
+    if chip.capability < CLUSTERS:
+        return None
+    free = int(chip.cores * SIDE_BY_SIDE) // laid.tiles
+    return shared_out(loop, laid.weighed, free)
+
+
+def _team(weights: int, chip: Chip) -> int:
+    """Blocks that it takes to keep the weights."""
+    most = max(n * each for n, each in SIZES.items())
+    sizes = (2, 4, 8) if chip.capability >= CLUSTERS else ()
+    if weights <= most * SPILLED or not sizes:
+        return 1
+    return next((n for n in sizes if weights <= n * most), sizes[-1])
+
+
+def _blocks(weights: int, lanes: int, largest: float, chip: Chip) -> int:
+    """Blocks of a multiprocessor, which hide each other's latencies.
+
+    Each of them keeps the weights, and has lanes of its own, of whose steps the
+    largest operation should be work for all of its threads.
+    """
+    each = -(-lanes // (4 * chip.cores))
+    enough = lanes >= 4 * chip.cores and each * largest >= BESIDE[4] * EACH
+    if 0 < weights <= LIGHTER and enough:
+        return 4
+    return 2 if weights <= LIGHT else 1
+
+
+def _threads(weights: int, largest: float, most: int = 256) -> int:
+    """Threads of a block: enough to keep the weights, and for the largest operation."""
+    enough = [n for n, each in SIZES.items() if n * each >= weights]
+    wanted = min(most, max(WARP, power_below(int(largest / EACH))))
+    if not enough:  # the rest goes to shared memory
+        return 512
+    return max(enough[0], wanted)
+
+
+def _steady_products(loop: Loop) -> dict[int, int]:
+    """The products with an operand that is the same in every step, and its size."""
+    jaxpr: Any = loop.body.jaxpr
+    steady: set[Any] = set(jaxpr.invars[: loop.num_consts])
+    for eqn in jaxpr.eqns:
+        inputs = [v for v in eqn.invars if isinstance(v, Var)]
+        if inputs and steady.issuperset(inputs):
+            steady.update(eqn.outvars)
+    sizes = {
+        id(eqn): sum(
+            prod(v.aval.shape)
+            for v in eqn.invars
+            if not isinstance(v, Literal) and v in steady
+        )
+        for eqn in jaxpr.eqns
+        if record_of(eqn).kind == "product"
+    }
+    return {eqn: size for eqn, size in sizes.items() if size}

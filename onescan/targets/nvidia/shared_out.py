@@ -1,0 +1,61 @@
+"""Whether the blocks of a team should have a part each of an axis, and of which one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from onescan.loop import Loop
+from onescan.plan.data_parallel import lies_along, meets, parallel_axes
+from onescan.plan.merged import Axis
+from onescan.plan.work import work_of
+
+#: blocks of a team
+TEAMS = (8, 4, 2)
+#: operations of a step that a block does while blocks meet once
+MEETING = 40_000
+#: the part of a step that must be left
+LESS = 0.7
+
+
+@dataclass(frozen=True)
+class SharedOut:
+    """An axis, the blocks that have a part of it each, and what is left for one."""
+
+    axis: Axis
+    size: int
+    team: int
+    operations: float
+
+    sums: int
+
+    @property
+    def cost(self) -> float:
+        return self.operations + self.sums * MEETING
+
+
+def shared_out(loop: Loop, operations: Mapping[int, float], most: int) -> Any:
+    """The axis that at most so many blocks share, if that takes much less time.
+
+    `operations` are those of a tile, by the number of their equation.
+    """
+    total = sum(operations.values())
+    if loop.is_while or total * (1 - LESS) < MEETING or most < min(TEAMS):
+        return None
+    found = []
+    for axis in parallel_axes(loop):
+        var, (dim,) = next(iter(axis.items()))
+        size = var.aval.shape[dim]
+        along = sum(
+            operations.get(id(work.eqn), 0.0)
+            for work in work_of(loop.body.jaxpr)
+            if any(lies_along(v, axis) for v in [*work.eqn.outvars, *work.eqn.invars])
+        )
+        sums = sum(meets(eqn, axis) for eqn in loop.body.jaxpr.eqns)
+        for team in TEAMS:
+            if team <= most and size % team == 0:
+                left = total - along * (1 - 1 / team)
+                found.append(SharedOut(axis, size, team, left, sums))
+    best = min(found, key=lambda way: way.cost, default=None)
+    return best if best is not None and best.cost <= LESS * total else None
