@@ -8,6 +8,7 @@ written in place when nobody needs the old values.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -265,8 +266,20 @@ def scatter(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     # two updates may meet in one element, so vectors lie along windows only
     last = len(sizes) - 1
     vector = last if last in numbers.update_window_dims else None
-    e.nest_in_order(updates.shape, updates.lanes, visit, target, vector)
+    apart = _apart(eqn, window)
+    e.nest_in_order(updates.shape, updates.lanes, visit, target, vector, apart=apart)
     return [target]
+
+
+def _apart(eqn: Equation, window: list[int]) -> frozenset[int]:
+    """The dimensions of updates along which no two of them meet in one element."""
+    numbers, sizes = eqn.params["dimension_numbers"], eqn.invars[2].aval.shape
+    inside = numbers.update_window_dims
+    several = prod(n for j, n in enumerate(sizes) if j not in inside) > 1
+    if not several or eqn.params["unique_indices"]:
+        return frozenset(range(len(sizes)))
+    indexed = numbers.scatter_dims_to_operand_dims
+    return frozenset(j for i, j in zip(window, inside, strict=True) if i not in indexed)
 
 
 RULES = {

@@ -6,7 +6,7 @@ that is only addressed by constants in registers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import product
@@ -230,8 +230,12 @@ class Loops:
         target: Array,
         vector: int | None = -1,
         cost: int = 1,
+        apart: Container[int] = (),
     ) -> None:
-        """As `nest`, where two visits may meet in one place of `target`."""
+        """As `nest`, where two visits may meet in one place of `target`.
+
+        Those that differ along dimensions that are `apart` never do.
+        """
         self.nest(shape, lanes, body, vector, cost)
 
     def nest_in_groups(

@@ -7,7 +7,7 @@ for itself.  `Barriers` puts barriers between the operations.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from math import prod
@@ -134,10 +134,15 @@ class BlockEmitter(Barriers):
         target: Array,
         vector: int | None = -1,
         cost: int = 1,
+        apart: Container[int] = (),
     ) -> None:
-        """Only lanes go side by side: what else meets in one place comes in order."""
-        outer = tuple(n if lane else 1 for n, lane in zip(shape, lanes, strict=True))
-        inner = tuple(1 if lane else n for n, lane in zip(shape, lanes, strict=True))
+        """Side by side goes what never meets, lanes and what else is `apart`.
+
+        What may meet in one place comes in order.
+        """
+        free = [lane is not None or i in apart for i, lane in enumerate(lanes)]
+        outer = tuple(n if f else 1 for n, f in zip(shape, free, strict=True))
+        inner = tuple(1 if f else n for n, f in zip(shape, free, strict=True))
 
         def visit(lane: tuple[Index, ...]) -> None:
             self.for_each(

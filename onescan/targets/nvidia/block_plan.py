@@ -39,6 +39,9 @@ EACH = 24
 LIGHT, LIGHTER = 16384, 8192
 #: threads of each of so many blocks
 BESIDE = {1: 256, 2: 256, 4: 128}
+#: threads of one that shares it with none, from so many operations on in the largest
+#: of a step (of 12 loops on an H200 all with fewer are slower with so many threads)
+MORE = {0: 0, 512: 1 << 16, 1024: 1 << 18}
 #: lanes that one block does at most
 ROWS = 32
 #: operations of one step of one tile from which XLA's many kernels are as good, and
@@ -134,7 +137,10 @@ def block_plan(
             "GPU threads, which XLA's own kernels spread better"
         )
     kept = weights if parallel else weights // team
-    threads = _threads(kept, max(laid.operations.values(), default=0), BESIDE[blocks])
+    largest = max(laid.operations.values(), default=0.0)
+    threads = _threads(kept, largest, BESIDE[blocks])
+    if not weights and laid.tiles <= chip.cores:  # a multiprocessor for each block
+        threads = max(threads, *(n for n, least in MORE.items() if largest >= least))
     unit = 0
     if parallel is None:
         unit = unit_of(loop, team, lambda v, i: i in laid.lane_of.get(v, {}))

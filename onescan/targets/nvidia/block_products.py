@@ -63,7 +63,7 @@ def dot_general(e: BlockEmitter, eqn: Equation, operands: list[Array]) -> list[A
     start = ir.Constant(ty.register_type(target.dtype), None)
     take, combine = _taker(e, target.dtype, left, right), KINDS["reduce_sum"][0]
     mine = partial_of(e, target) if together else target
-    sums(e, mine, left.sizes, start, take, combine)
+    sums(e, mine, left.sizes, start, take, combine, x.cost + y.cost)
     return [all_reduced(e, mine, target, combine) if together else target]
 
 

@@ -19,6 +19,7 @@ from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, add, scale
 from onescan.emit.comparisons import compare, minimum
 from onescan.emit.convert import rounded
+from onescan.emit.emitter import CHEAP
 from onescan.emit.math.nvvm import function_of
 from onescan.emit.reduce import KINDS, Combine
 from onescan.loop import Equation
@@ -31,6 +32,9 @@ from onescan.targets.nvidia.flat_index import unflattened
 #: operations of a sum from which it pays that several warps share it and meet once
 #: more, and what it takes to read and add a term
 LONG, TAKEN = 8192, 4
+#: terms of one thread from which it reads several at once, which wait for each other
+#: just once, and how many times the sums that it has at the same time
+MANY, AT_ONCE = 32, 4
 
 
 def sharing(e: BlockEmitter, sums: int, terms: int) -> int:
@@ -92,7 +96,7 @@ def sums(
     count, terms = prod(target.shape), prod(sizes)
     warps = _warps(e, count, terms, cost)
     if warps > 1:
-        _sums_by_warps(e, target, sizes, start, take, combine, warps)
+        _sums_by_warps(e, target, sizes, start, take, combine, cost, warps)
         return
     parts = sharing(e, count, terms)
     groups = count if e.is_private(memory) else e.threads // parts
@@ -103,7 +107,7 @@ def sums(
     def one(flat: ty.Value | int) -> None:
         place = unflattened(b, flat, target.shape)
         total = _part_of(
-            e, target.dtype, sizes, parts, part, start, place, take, combine
+            e, target.dtype, sizes, parts, part, start, place, take, combine, cost
         )
         total = joined(e, total, combine, target.dtype, parts)
         memory.store(b, place, rounded(b, total, target.dtype))
@@ -139,6 +143,7 @@ def _sums_by_warps(
     start: ty.Value,
     take: Take,
     combine: Combine,
+    cost: int,
     warps: int,
 ) -> None:
     """Sums of which so many warps have a part each, and then those of the parts."""
@@ -154,7 +159,9 @@ def _sums_by_warps(
             last = ir.Constant(ty.I64, count - 1)
             group = b.select(b.icmp_unsigned("<", group, last), group, last)
         place = unflattened(b, group, target.shape)
-        total = _part_of(e, dtype, sizes, parts, part, start, place, take, combine)
+        total = _part_of(
+            e, dtype, sizes, parts, part, start, place, take, combine, cost
+        )
         total = joined(e, total, combine, dtype, WARP)
         memory.store(b, (*place, warp), total)
 
@@ -183,11 +190,13 @@ def _part_of(
     place: Place,
     take: Take,
     combine: Combine,
+    cost: int,
 ) -> ty.Value:
     """One thread's part of a sum: every term whose number is `part` modulo `parts`."""
     b, terms = e.b, prod(sizes)
     each, left = divmod(terms, parts)
     turns = next(k for k in (4, 2, 1) if each >= 2 * k or k == 1)
+    several = turns * AT_ONCE if cost <= CHEAP and each >= MANY else turns
     cells = [e.entry.alloca(start.type) for _ in range(turns)]
     for cell in cells:
         b.store(start, cell)
@@ -198,11 +207,11 @@ def _part_of(
         b.store(total, cell)
 
     def visit(index: Place) -> None:
-        for turn in range(turns):
-            term(add(b, scale(b, index[0], turns), turn), cells[turn])
+        for k in range(several):
+            term(add(b, scale(b, index[0], several), k), cells[k % turns])
 
-    e.for_each([each // turns], visit, 2 * turns)
-    for number in range(each - each % turns, each):
+    e.for_each([each // several], visit, 2 * several)
+    for number in range(each - each % several, each):
         term(number, cells[number % turns])
     if left:
         with b.if_then(e.below(part, left)):

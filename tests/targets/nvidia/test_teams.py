@@ -71,3 +71,30 @@ def test_training(grid: tuple[int, int]) -> None:
         return jax.tree.map(lambda a, s: a - 0.1 * s, w, slopes), value
 
     agree(step, [numbers(6, 10), numbers(10, 1)], numbers(3, 8, 6), grid)
+
+
+@pytest.mark.parametrize("grid", GRIDS)
+def test_updates_of_rows(grid: tuple[int, int]) -> None:
+    """Threads share what cannot meet; what can comes in order."""
+
+    def step(c: Any, x: Any) -> Any:
+        ring, counts = c
+        at = (jnp.abs(x[0]) * 50).astype(jnp.int32) % 7
+        ring = ring.at[at].set(jnp.tanh(ring[at - 1] + x))
+        places = jnp.stack([at, at, 6 - at])
+        counts = counts.at[places].add(x[:3, None] * jnp.ones(33))
+        counts = counts.at[places, :2].set(x[:6].reshape(3, 2))
+        return (ring, counts), jnp.sum(counts)
+
+    start = numbers(7, 96), jnp.zeros((7, 33))
+    agree(step, start, numbers(4, 96, seed=1), grid)
+
+
+def test_a_row_is_written_by_all_threads() -> None:
+    step = lambda c, x: (c.at[x].set(jnp.tanh(c[x - 1])), None)
+    loop, _ = loop_of(step, numbers(8, 128), jnp.arange(8, dtype=jnp.int32))
+    plan = replace(TARGET.plan(loop), lanes=(), lane_of={}, grid=Grid(64, True))
+    kernel = TARGET.build(plan)
+    (tanh,) = (e for e in loop.body.jaxpr.eqns if e.primitive.name == "tanh")
+    assert kernel.profile is not None
+    assert kernel.profile.elements[id(tanh)] == loop.length * 128 / 64
