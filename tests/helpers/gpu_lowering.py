@@ -70,14 +70,14 @@ def plans_of(
 ) -> list[tuple[Plan, Kernel]]:
     """How a function's loops lie over a chip, and their kernels."""
     found: list[tuple[Plan, Kernel]] = []
-    build = Nvidia.build
+    verified = Nvidia.verified
 
-    def note(target: Nvidia, plan: Plan) -> Kernel:
-        found.append((plan, build(target, plan)))
-        return found[-1][1]
+    def note(target: Nvidia, plan: Plan, kernel: Kernel) -> tuple[Plan, Kernel]:
+        found.append(verified(target, plan, kernel))
+        return found[-1]
 
     with (
-        mock.patch.object(Nvidia, "build", note),
+        mock.patch.object(Nvidia, "verified", note),
         mock.patch.object(gpu, "_code", return_value=("planned", "")),
     ):
         launches_of(f, *args, chip=chip)

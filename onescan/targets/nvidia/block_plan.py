@@ -41,7 +41,7 @@ LIGHT, LIGHTER = 16384, 8192
 BESIDE = {1: 256, 2: 256, 4: 128}
 #: threads of one that shares it with none, from so many operations on in the largest
 #: of a step (of 12 loops on an H200 all with fewer are slower with so many threads)
-MORE = {0: 0, 512: 1 << 16, 1024: 1 << 18}
+MORE = {512: 1 << 16, 1024: 1 << 18}
 #: lanes that one block does at most
 ROWS = 32
 #: operations of one step of one tile from which XLA's many kernels are as good, and
@@ -139,8 +139,8 @@ def block_plan(
     kept = weights if parallel else weights // team
     largest = max(laid.operations.values(), default=0.0)
     threads = _threads(kept, largest, BESIDE[blocks])
-    if not weights and laid.tiles <= chip.cores:  # a multiprocessor for each block
-        threads = max(threads, *(n for n, least in MORE.items() if largest >= least))
+    if laid.tiles <= chip.cores and (parallel or team == 1):
+        threads = max(threads, _more_threads(weights, laid))
     unit = 0
     if parallel is None:
         unit = unit_of(loop, team, lambda v, i: i in laid.lane_of.get(v, {}))
@@ -201,6 +201,14 @@ def _threads(weights: int, largest: float, most: int = 256) -> int:
     if not enough:  # the rest goes to shared memory
         return 512
     return max(enough[0], wanted)
+
+
+def _more_threads(weights: int, laid: _Laid) -> int:
+    """Threads of a block that has a multiprocessor for itself, if it needs many."""
+    others = (n for eqn, n in laid.operations.items() if eqn not in laid.steady)
+    largest = max(others, default=0.0)
+    fitting = (n for n in MORE if largest >= MORE[n] and n * SIZES[n] >= weights)
+    return max(fitting, default=0)
 
 
 def _steady_products(loop: Loop) -> dict[int, int]:

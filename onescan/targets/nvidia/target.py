@@ -8,7 +8,7 @@ from math import prod
 
 from onescan import compat
 from onescan.emit.budget import require_short
-from onescan.loop import Equation, Loop
+from onescan.loop import Equation, LeaveToXla, Loop
 from onescan.passes import PARALLEL_PASSES, WIDE_PASSES, XLA_WIDE_PASSES
 from onescan.plan.layout import buffer_layouts
 from onescan.plan.plan import Plan
@@ -36,6 +36,9 @@ BORDER = Border(sure=2.0, hopeless=0.5, slower=1.0)
 #: chip, and from which ratio on such a prediction is trusted (of 12 such loops one,
 #: predicted to be 2.4 times as fast, was 0.8 times as fast)
 BUSY, SURE_IF_BUSY = 4e-6, 3.0
+#: seconds of a step of a single thread from which a block is thought of, and how many
+#: times shorter its steps must be
+LONG_ALONE, SHORTER = 5e-7, 2.5
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,28 @@ class Nvidia(Target):
         most = {"rows": rows * 3 // 4} if plan.grid.together else {}
         return choose(plan.loop, self.machine, alone=False, **most)
 
+    def verified(self, plan: Plan, kernel: Kernel) -> tuple[Plan, Kernel]:
+        """Blocks for lanes that keep single threads too long, if that is much less."""
+        assert plan.grid is not None
+        if plan.grid.together or self._native(plan, kernel) < LONG_ALONE:
+            return plan, kernel
+        try:
+            other = self.fitting(choose(plan.loop, self.machine, alone=False))
+        except LeaveToXla:
+            return plan, kernel
+        shorter = self._native(*other) * SHORTER <= self._native(plan, kernel)
+        return other if shorter else (plan, kernel)
+
+    def _native(self, plan: Plan, kernel: Kernel) -> float:
+        """Predicted seconds of a step."""
+        return self._predicted(plan, kernel).native or 0.0
+
+    def _predicted(self, plan: Plan, kernel: Kernel) -> Speed:
+        assert kernel.profile is not None
+        blocks, threads = kernel.blocks * kernel.team, kernel.threads
+        cores = self.machine.cores
+        return predicted(plan.loop, kernel.profile, blocks, threads, cores)
+
     def build(self, plan: Plan) -> Kernel:
         assert plan.grid is not None
         per_block = 1 if plan.grid.together else plan.grid.threads
@@ -98,9 +123,7 @@ class Nvidia(Target):
         assert plan.grid is not None
         if kernel.profile is None:
             return None
-        blocks = kernel.blocks * kernel.team
-        threads, cores = kernel.threads, self.machine.cores
-        times = predicted(plan.loop, kernel.profile, blocks, threads, cores)
+        times = self._predicted(plan, kernel)
         alone = not plan.grid.together
         if alone and (times.ratio or 1.0) > BORDER.hopeless:
             return Choice(True, times)

@@ -286,12 +286,18 @@ def test_large_work_is_left() -> None:
 
 
 def test_too_much_for_a_thread_is_for_a_block() -> None:
-    plan, _ = only_plan(flips(2, 64))
-    assert plan.grid is not None
+    plan, _ = only_plan(flips(2, 16))
     assert not plan.grid.together
-    *_, (plan, _) = plans_of(*flips(17, 64))
-    assert plan.grid is not None
+    plan, _ = only_plan(flips(17, 64))
     assert plan.grid.together
+
+
+def test_a_block_where_a_thread_takes_long() -> None:
+    """Of what one thread could do, if slowly, some threads each have a part."""
+    loops = [network(lanes, 16) for lanes in (1, 8)]
+    assert all(only_plan(loop)[0].grid.together for loop in loops)
+    many, _ = only_plan(network(100_000, 16))
+    assert not many.grid.together
 
 
 def test_too_much_for_a_block_is_left() -> None:
