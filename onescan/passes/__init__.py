@@ -31,10 +31,10 @@ from onescan.passes.windows import windows
 from onescan.passes.worth import Draws
 
 
-def _out(draws: Draws) -> tuple[Pass, ...]:
+def _out(draws: Draws, sums: bool = False) -> tuple[Pass, ...]:
     """What takes work out of a loop, with such draws of random bits."""
     return (
-        *(partial(ahead, draws=draws), partial(hoist, draws=draws)),
+        *(partial(ahead, draws=draws), partial(hoist, draws=draws, sums=sums)),
         *(partial(sink, draws=True), simplify),
     )
 
@@ -45,7 +45,7 @@ PASSES = (
     *(derive, simplify, spread, orient, collapse),
 )
 #: for one that becomes a kernel of a device with more threads than it may have lanes
-WIDE_PASSES = (constants, simplify, updates, accumulate, in_place, *_out("all"))
+WIDE_PASSES = (constants, simplify, updates, accumulate, in_place, *_out("all", True))
 _accumulators = (simplify, partial(accumulate, reductions=True))
 #: for one that XLA runs, where every accumulator is work too
 XLA_PASSES = (*_accumulators, *_out("all"))

@@ -43,6 +43,9 @@ FILLED_BY_STEPS = 64
 #: those of all steps takes longer (on an H200, 260,000 of each of 62 steps 1.4x, 65,000
 #: of each of 250 steps 0.65x)
 FILLS_A_GPU = 1 << 17
+#: numbers that a reduction takes as one, from which it does better for all steps at
+#: once on a GPU: a step waits for the threads that share it, or each does it again
+LONG_SUM = 64
 #: which draws of random bits do better for all steps at once
 Draws = Literal["few", "small", "all"]
 
@@ -83,6 +86,12 @@ def is_heavy(eqn: Equation, least: float | None = None) -> bool:
         work = operations(eqn)
         return work >= HEAVY and pays(work, eqn.outvars, least)
     return kind == "library" or (kind == "matrix" and _is_refused(eqn))
+
+
+def is_long_sum(eqn: Equation) -> bool:
+    """Whether an equation makes one of many numbers."""
+    many = elements(eqn.invars) >= LONG_SUM * elements(eqn.outvars)
+    return record_of(eqn).kind == "reduction" and many
 
 
 def _is_refused(eqn: Equation) -> bool:

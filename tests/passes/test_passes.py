@@ -95,6 +95,21 @@ def test_hoist_leaves_a_product_that_is_less_than_its_result_costs_in_memory():
     assert hoist(loop, draws="all") is not None  # a GPU, or XLA
 
 
+def test_hoist_takes_long_sums_out_on_a_gpu():
+    """Or every thread would add up all numbers of a step for itself."""
+
+    def step(h, x):
+        return h * jnp.mean(jnp.exp(x)) + jnp.sum(x[:8]), None
+
+    loop, args = loop_of(step, jnp.ones(2), jnp.linspace(0, 1, 5 * 99).reshape(5, 99))
+    splits = splits_of(loop, partial(hoist, sums=True), simplify)
+    lines = shown(core_of(splits).body)
+    assert not any("exp" in line for line in lines)
+    assert sum("reduce_sum" in line for line in lines) == 1  # of eight numbers
+    assert_same(loop, splits, args)
+    assert hoist(loop) is None
+
+
 def test_hoist_computes_once_what_no_step_changes():
     def step(h, _):
         return h @ jnp.exp(W[:, :16]), None
