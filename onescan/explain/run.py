@@ -265,9 +265,14 @@ def _on_gpu(plan: Plan, kernel: Any) -> str:
         blocks = plural(kernel.blocks, "block")
         return f"a thread for each lane, in {blocks} of {threads} threads"
     team = f"{kernel.team} blocks" if kernel.team > 1 else "a block"
-    rows = prod(lane.extent for lane in plan.lanes)
-    what = f"{rows} lanes" if rows > 1 else "each lane" if plan.lanes else "all of it"
-    return f"{team} of {threads} threads for {what}"
+    lanes = [lane for lane in plan.lanes if lane is not plan.parallel]
+    rows = prod(lane.extent for lane in lanes)
+    what = f"{rows} lanes" if rows > 1 else "each lane" if lanes else "all of it"
+    text = f"{team} of {threads} threads for {what}"
+    if plan.parallel is not None:
+        size, each = plan.parallel.size, plan.parallel.extent
+        text += f", which share an axis: {each} of its {size} positions each"
+    return text
 
 
 def _bytes(avals: list[Any]) -> int:

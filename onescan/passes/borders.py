@@ -76,15 +76,17 @@ def _boxed(eqn: Any, made: dict[Any, JaxprEqn]) -> Callable[..., Any] | None:
     def boxed(x: Any, *others: Any) -> Any:
         box = lax.reshape(others[eqn.primitive.name == "scatter"], size)
         for d in reversed(range(len(size))):
-            around = [
-                lax.slice(x, [*start[:d], low, *[0] * (len(size) - d - 1)], high)
+            behind = [0] * (len(size) - d - 1)
+            parts = [
+                # nothing is made of what has no elements: its axes would be no lanes
+                box if low is None else lax.slice(x, [*start[:d], low, *behind], high)
                 for low, high in (
                     (0, [*ends[:d], start[d], *x.shape[d + 1 :]]),
+                    (None, ends),
                     (ends[d], [*ends[:d], *x.shape[d:]]),
                 )
+                if low is None or low < high[d]
             ]
-            before, after = around
-            parts = [p for p in (before, box, after) if p.shape[d]]
             box = lax.concatenate(parts, d) if len(parts) > 1 else parts[0]
         return box
 

@@ -107,6 +107,17 @@ def test_the_verdict_of_each_platform(told):
     assert told["large"].run.default.verdict.startswith("XLA runs this loop: each step")
 
 
+def test_blocks_that_share_an_axis_say_so():
+    def step(c, x):
+        return jnp.tanh(c + x * jnp.mean(c)), None
+
+    told = onescan.explain(step, spec((512, 64), f32), spec((9,), f32))
+    assert told.run.platforms[1].layout.endswith(
+        "8 blocks of 512 threads for all of it, which share an axis: 64 of its 512 "
+        "positions each"
+    )
+
+
 def test_notes_name_the_users_lines(told):
     line = cell.__code__.co_firstlineno + 2
     notes = [str(note) for note in told["recurrent"].run.platforms[0].notes]
