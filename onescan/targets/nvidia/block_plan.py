@@ -57,8 +57,7 @@ class _Laid:
     def __init__(self, works: list[Work], products: dict[int, int]) -> None:
         self.lanes: list[Lane] = []
         self.lane_of: dict[Var, dict[int, Lane]] = {}
-        # XLA's libraries wait for each column of a matrix too
-        self.works = [w for w in works if record_of(w.eqn).kind != "matrix"]
+        self.works = works
         self.steady = products
         self.operations = {id(w.eqn): w.operations for w in works}
 
@@ -76,7 +75,7 @@ class _Laid:
         """The part of a tile's work that lies along an axis."""
         weighed = self.weighed
         along = sum(
-            weighed[id(w.eqn)]
+            weighed.get(id(w.eqn), 0.0)
             for w in self.works
             if any(axis.holds(v) for v in [*w.eqn.outvars, *w.eqn.invars])
         )
@@ -93,6 +92,7 @@ class _Laid:
             id(w.eqn): self.operations[id(w.eqn)]
             * (IN_REGISTERS if id(w.eqn) in self.steady else 1)
             for w in self.works
+            if record_of(w.eqn).kind != "matrix"  # XLA's libraries wait for columns too
         }
 
 

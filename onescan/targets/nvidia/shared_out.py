@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from onescan.loop import Loop
 from onescan.plan.data_parallel import lies_along, meets, parallel_axes
@@ -21,24 +20,26 @@ LESS = 0.7
 
 @dataclass(frozen=True)
 class SharedOut:
-    """An axis, the blocks that have a part of it each, and what is left for one."""
+    """An axis, and the blocks that have a part of it each."""
 
     axis: Axis
     size: int
     team: int
-    operations: float
-
-    sums: int
+    operations: float  # of a step that are left for one block
+    sums: int  # in which they meet
 
     @property
     def cost(self) -> float:
+        """Operations that take as long."""
         return self.operations + self.sums * MEETING
 
 
-def shared_out(loop: Loop, operations: Mapping[int, float], most: int) -> Any:
+def shared_out(
+    loop: Loop, operations: Mapping[int, float], most: int
+) -> SharedOut | None:
     """The axis that at most so many blocks share, if that takes much less time.
 
-    `operations` are those of a tile, by the number of their equation.
+    `operations` are those of a tile, by the `id` of their equation.
     """
     total = sum(operations.values())
     if loop.is_while or total * (1 - LESS) < MEETING or most < min(TEAMS):
