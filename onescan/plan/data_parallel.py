@@ -15,6 +15,7 @@ from jax.extend.core import Var
 
 from onescan.loop import Atom, Equation, Loop
 from onescan.plan.merged import Axis
+from onescan.plan.plan import Plan
 from onescan.plan.work import equations
 from onescan.primitives import named, record_of
 from onescan.primitives.axes import Axes, Node
@@ -61,6 +62,16 @@ def meets(eqn: Equation, axis: Axis) -> bool:
     reads = any(lies_along(v, axis) for v in eqn.invars)
     gives = any(lies_along(v, axis) for v in eqn.outvars)
     return reads and not gives and record_of(eqn).kind in ("reduction", "product")
+
+
+def meetings(plan: Plan) -> int:
+    """The sums of a step over the axis that the blocks of a plan share."""
+    axis = {
+        var: tuple(dim for dim, lane in dims.items() if lane is plan.parallel)
+        for var, dims in plan.lane_of.items()
+        if plan.parallel in dims.values()
+    }
+    return sum(meets(eqn, axis) for eqn in plan.loop.body.jaxpr.eqns)
 
 
 def lies_along(var: Atom, axis: Axis) -> bool:

@@ -35,6 +35,8 @@ CLUSTERS, SPILLED = 90, 1.5
 SIDE_BY_SIDE = 2 / 3
 #: operations that a thread of a block should have in the largest operation of a step
 EACH = 24
+#: the same of a block that shares a step with others, where all of them wait for it
+EACH_OF_TEAM = 4
 #: weights with which two blocks fit into one multiprocessor, or four smaller ones
 LIGHT, LIGHTER = 16384, 8192
 #: threads of each of so many blocks
@@ -103,10 +105,12 @@ def block_plan(
     others: list[Merged],
     chip: Chip,
     most: int,
+    easily: bool = False,
 ) -> Plan:
     """Lay a loop over blocks, each with at most so many lanes of `axes`.
 
-    Of `others`, lanes with much in common, a block has as many as need be.
+    Of `others`, lanes with much in common, a block has as many as need be.  Blocks
+    share an axis where that takes much less time, or `easily`.
     """
     products = _steady_products(loop)
     weights = sum(products.values())
@@ -125,7 +129,7 @@ def block_plan(
     parallel, part = None, None
     if team == 1:
         _divide(laid, others, chip, most)
-        parallel = _parallel(loop, laid, chip)
+        parallel = _parallel(loop, laid, chip, easily)
     total = sum(laid.weighed.values()) / team
     if parallel is not None:
         team, total = parallel.team, parallel.operations
@@ -138,7 +142,8 @@ def block_plan(
         )
     kept = weights if parallel else weights // team
     largest = max(laid.operations.values(), default=0.0)
-    threads = _threads(kept, largest, BESIDE[blocks])
+    each = EACH_OF_TEAM if parallel else EACH
+    threads = _threads(kept, largest / each, BESIDE[blocks])
     if laid.tiles <= chip.cores and (parallel or team == 1):
         threads = max(threads, _more_threads(weights, laid))
     unit = 0
@@ -164,12 +169,12 @@ def _divide(laid: _Laid, others: list[Merged], chip: Chip, most: int) -> None:
         laid.along(axis, extent)
 
 
-def _parallel(loop: Loop, laid: _Laid, chip: Chip) -> SharedOut | None:
+def _parallel(loop: Loop, laid: _Laid, chip: Chip, easily: bool) -> SharedOut | None:
     """An axis on which only sums meet, for teams of as many blocks as are free."""
     if chip.capability < CLUSTERS:
         return None
     free = int(chip.cores * SIDE_BY_SIDE) // laid.tiles
-    return shared_out(loop, laid.weighed, free)
+    return shared_out(loop, laid.weighed, free, easily)
 
 
 def _team(weights: int, chip: Chip) -> int:
@@ -194,13 +199,13 @@ def _blocks(weights: int, lanes: int, largest: float, chip: Chip) -> int:
     return 2 if weights <= LIGHT else 1
 
 
-def _threads(weights: int, largest: float, most: int = 256) -> int:
-    """Threads of a block: enough to keep the weights, and for the largest operation."""
+def _threads(weights: int, wanted: float, most: int = 256) -> int:
+    """Threads of a block: enough to keep the weights, and not many more than wanted."""
     enough = [n for n, each in SIZES.items() if n * each >= weights]
-    wanted = min(most, max(WARP, power_below(int(largest / EACH))))
+    few = min(most, max(WARP, power_below(int(wanted))))
     if not enough:  # the rest goes to shared memory
         return 512
-    return max(enough[0], wanted)
+    return max(enough[0], few)
 
 
 def _more_threads(weights: int, laid: _Laid) -> int:

@@ -44,10 +44,17 @@ REPEATED = 4.0
 SHARE, POSITIONS, ROOM = 30_000, 4, 0.95
 
 
-def choose(loop: Loop, chip: Chip, rows: int = ROWS, alone: bool = True) -> Plan:
+def choose(
+    loop: Loop,
+    chip: Chip,
+    rows: int = ROWS,
+    alone: bool = True,
+    easily: bool = False,
+) -> Plan:
     """Lay a loop over the chip, with at most so many lanes for a block.
 
     A thread has a lane for itself where a step is short, unless not even `alone`.
+    Blocks share an axis where a step is long, or `easily`.
     """
     works = step_of(loop)
     # the axis that lies innermost in most values is the one neighbours differ in
@@ -60,7 +67,7 @@ def choose(loop: Loop, chip: Chip, rows: int = ROWS, alone: bool = True) -> Plan
     if alone and (plan := _rows_plan(loop, works, axes, chip)) is not None:
         return plan
     others = [axis for axis in found if axis not in cut]
-    return block_plan(loop, works, axes, others, chip, rows)
+    return block_plan(loop, works, axes, others, chip, rows, easily)
 
 
 def _lanes(axes: Sequence[Merged]) -> int:

@@ -12,8 +12,9 @@ from onescan.plan.work import work_of
 
 #: blocks of a team
 TEAMS = (8, 4, 2)
-#: operations of a step that a block does while blocks meet once
-MEETING = 40_000
+#: operations of a step that a block does while blocks meet once, where they are all
+#: that is known of it: many of the kind that tanh is made of, and where they are few
+MEETING, EASILY = 40_000, 5_000
 #: the part of a step that must be left
 LESS = 0.7
 
@@ -28,21 +29,18 @@ class SharedOut:
     operations: float  # of a step that are left for one block
     sums: int  # in which they meet
 
-    @property
-    def cost(self) -> float:
-        """Operations that take as long."""
-        return self.operations + self.sums * MEETING
-
 
 def shared_out(
-    loop: Loop, operations: Mapping[int, float], most: int
+    loop: Loop, operations: Mapping[int, float], most: int, easily: bool
 ) -> SharedOut | None:
     """The axis that at most so many blocks share, if that takes much less time.
 
-    `operations` are those of a tile, by the `id` of their equation.
+    `operations` are those of a tile, by the `id` of their equation.  With `easily`,
+    somebody looks at the kernel that comes of it, and decides.
     """
     total = sum(operations.values())
-    if loop.is_while or total * (1 - LESS) < MEETING or most < min(TEAMS):
+    meeting = EASILY if easily else MEETING
+    if loop.is_while or total * (1 - LESS) < meeting or most < min(TEAMS):
         return None
     found = []
     for axis in parallel_axes(loop):
@@ -58,5 +56,6 @@ def shared_out(
             if team <= most and size % team == 0:
                 left = total - along * (1 - 1 / team)
                 found.append(SharedOut(axis, size, team, left, sums))
-    best = min(found, key=lambda way: way.cost, default=None)
-    return best if best is not None and best.cost <= LESS * total else None
+    cost = lambda way: way.operations + way.sums * meeting
+    best = min(found, key=cost, default=None)
+    return best if best is not None and cost(best) <= LESS * total else None

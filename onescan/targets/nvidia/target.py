@@ -10,12 +10,14 @@ from onescan import compat
 from onescan.emit.budget import require_short
 from onescan.loop import Equation, LeaveToXla, Loop
 from onescan.passes import PARALLEL_PASSES, WIDE_PASSES, XLA_WIDE_PASSES
+from onescan.plan.data_parallel import meetings
 from onescan.plan.layout import buffer_layouts
 from onescan.plan.plan import Plan
 from onescan.primitives import record_of
 from onescan.switches import Settings
 from onescan.targets.base import Lower, Placed, Target
 from onescan.targets.nvidia import launch
+from onescan.targets.nvidia.block_plan import ROWS
 from onescan.targets.nvidia.build import build
 from onescan.targets.nvidia.launch import Kernel
 from onescan.targets.nvidia.machine import Chip
@@ -39,6 +41,8 @@ BUSY, SURE_IF_BUSY = 4e-6, 3.0
 #: seconds of a step of a single thread from which a block is thought of, and how many
 #: times shorter its steps must be
 LONG_ALONE, SHORTER = 5e-7, 2.5
+#: the same of a block, for which a team is thought of, and seconds in which blocks meet
+LONG_TOGETHER, SHORTER_BY_TEAMS, MEETING = 4e-6, 1.6, 1e-6
 
 
 @dataclass(frozen=True)
@@ -74,20 +78,42 @@ class Nvidia(Target):
             return choose(plan.loop, self.machine, alone=False)
         if plan.grid.together and rows == 1:
             return None
-        most = {"rows": rows * 3 // 4} if plan.grid.together else {}
-        return choose(plan.loop, self.machine, alone=False, **most)
+        most = rows * 3 // 4 if plan.grid.together else ROWS
+        return choose(plan.loop, self.machine, most, alone=False)
 
     def verified(self, plan: Plan, kernel: Kernel) -> tuple[Plan, Kernel]:
-        """Blocks for lanes that keep single threads too long, if that is much less."""
+        """Blocks for what keeps single threads too long, and teams for what blocks."""
+        plan, kernel = self._by_blocks(plan, kernel)
+        return self._by_teams(plan, kernel)
+
+    def _by_blocks(self, plan: Plan, kernel: Kernel) -> tuple[Plan, Kernel]:
         assert plan.grid is not None
-        if plan.grid.together or self._native(plan, kernel) < LONG_ALONE:
+        taken = self._native(plan, kernel)
+        if plan.grid.together or taken < LONG_ALONE:
             return plan, kernel
-        try:
-            other = self.fitting(choose(plan.loop, self.machine, alone=False))
-        except LeaveToXla:
+        other = self._other(plan, alone=False)
+        shorter = other is not None and self._native(*other) * SHORTER <= taken
+        return other if other and shorter else (plan, kernel)
+
+    def _by_teams(self, plan: Plan, kernel: Kernel) -> tuple[Plan, Kernel]:
+        assert plan.grid is not None
+        taken = self._native(plan, kernel)
+        several = plan.grid.team > 1 or not plan.grid.together
+        if several or plan.rows or taken < LONG_TOGETHER:
             return plan, kernel
-        shorter = self._native(*other) * SHORTER <= self._native(plan, kernel)
+        other = self._other(plan, alone=False, easily=True)
+        if other is None or other[0].parallel is None:
+            return plan, kernel
+        meeting = MEETING * meetings(other[0])
+        shorter = (self._native(*other) + meeting) * SHORTER_BY_TEAMS <= taken
         return other if shorter else (plan, kernel)
+
+    def _other(self, plan: Plan, **options: bool) -> tuple[Plan, Kernel] | None:
+        """Another plan of a loop, and its kernel, if there is one."""
+        try:
+            return self.fitting(choose(plan.loop, self.machine, **options))
+        except LeaveToXla:
+            return None
 
     def _native(self, plan: Plan, kernel: Kernel) -> float:
         """Predicted seconds of a step."""

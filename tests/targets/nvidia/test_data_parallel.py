@@ -149,6 +149,30 @@ def test_a_batch_has_a_team_for_each() -> None:
     agree(step, numbers(3, 3000), numbers(3), 8)
 
 
+def states(c: Any, x: Any) -> Any:
+    """The gradient of a state of outer products, of each of a batch, as GLA has it."""
+    q, k, v = x
+    grown = c + q[:, :, None] * k[:, None, :]
+    gates = jnp.sum(grown * c, 2), jnp.einsum("bij,bj->bi", grown, k)
+    return grown * v[:, :, None], (gates, jnp.einsum("bij,bi->bj", grown, q))
+
+
+def test_states_of_outer_products() -> None:
+    xs = tuple(numbers(3, 2, 16, seed=k) * 0.3 for k in range(3))
+    agree(states, numbers(2, 16, 16), xs, 8)
+
+
+def test_a_team_where_one_block_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Known by its kernel, where operations alone do not say so."""
+    monkeypatch.setattr(shared_out, "MEETING", 40_000)
+    loop, _ = loop_of(states, numbers(8, 64, 64), (numbers(9, 8, 64),) * 3)
+    plan = TARGET.plan(loop)
+    assert plan.parallel is None
+    plan, kernel = TARGET.verified(*TARGET.fitting(plan))
+    assert plan.parallel is not None
+    assert (kernel.blocks, kernel.team) == (8, 8)
+
+
 def test_what_mixes_positions_is_not_shared() -> None:
     step = lambda c, x: (jnp.cumsum(c) * x + jnp.sum(c), None)
     loop, _ = loop_of(step, numbers(64), numbers(3))

@@ -175,7 +175,7 @@ def test_no_teams_before_there_were_clusters() -> None:
 def test_threads_for_weights_and_work(
     weights: int, largest: float, threads: int
 ) -> None:
-    assert gpu._threads(weights, largest) == threads
+    assert gpu._threads(weights, largest / gpu.EACH) == threads
 
 
 @pytest.mark.parametrize(
