@@ -113,7 +113,7 @@ def test_blocks_that_share_an_axis_say_so():
 
     told = onescan.explain(step, spec((512, 64), f32), spec((9,), f32))
     assert told.run.platforms[1].layout.endswith(
-        "8 blocks of 512 threads for all of it, which share an axis: 64 of its 512 "
+        "8 blocks of 256 threads for all of it, which share an axis: 64 of its 512 "
         "positions each"
     )
 

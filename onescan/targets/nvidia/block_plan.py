@@ -43,7 +43,7 @@ LIGHT, LIGHTER = 16384, 8192
 BESIDE = {1: 256, 2: 256, 4: 128}
 #: threads of one that shares it with none, from so many operations on in the largest
 #: of a step (of 12 loops on an H200 all with fewer are slower with so many threads)
-MORE = {512: 1 << 16, 1024: 1 << 18}
+MORE = {512: 80_000, 1024: 260_000}
 #: lanes that one block does at most
 ROWS = 32
 #: operations of one step of one tile from which XLA's many kernels are as good, and
