@@ -20,14 +20,15 @@ from onescan.primitives import named
 from onescan.primitives.axes import Axes, Node
 
 
-def lane_axes(loop: Loop) -> list[dict[Any, tuple[int, ...]]]:
+def lane_axes(loop: Loop, kind: type[Axes] = Axes) -> list[dict[Any, tuple[int, ...]]]:
     """The lane axes of a loop, each as the dimensions that lie along it.
 
     Axes of size 1 are left out, and those of values with no elements. A value may
     have two dimensions along one axis (an outer sum of a vector with itself, before
-    its diagonal is taken); such an axis is no lane axis.
+    its diagonal is taken); such an axis is no lane axis.  Another `kind` may take fewer
+    positions to meet.
     """
-    axes = Axes(lambda name: named(name).axes)
+    axes = kind(lambda name: named(name).axes)
     jaxpr = loop.body.jaxpr
     axes.visit(jaxpr)
     carry_in = jaxpr.invars[loop.num_consts : loop.num_consts + loop.num_carry]

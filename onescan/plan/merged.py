@@ -39,10 +39,15 @@ def _size(axis: Axis) -> int:
     return var.aval.shape[dim]
 
 
+def single(axis: Axis) -> Merged:
+    """One axis by itself."""
+    return Merged((axis,), (_size(axis),))
+
+
 def merged(axes: list[Axis], loop: Loop) -> list[Merged]:
     """Join lane axes that are neighbours in every value that has either."""
     counted = _counted(loop.body.jaxpr)
-    groups = [Merged((axis,), (_size(axis),)) for axis in axes]
+    groups = list(map(single, axes))
     joined = True
     while joined:
         joined = False

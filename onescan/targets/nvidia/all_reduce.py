@@ -18,9 +18,8 @@ import numpy as np
 from llvmlite import ir
 
 from onescan.emit import types as ty
-from onescan.emit.arrays import Array, Index, Memory
+from onescan.emit.arrays import Array, Index, Memory, as_value
 from onescan.emit.convert import rounded
-from onescan.emit.math.nvvm import function_of
 from onescan.emit.reduce import Combine
 from onescan.targets.nvidia.block_emitter import BlockEmitter
 from onescan.targets.nvidia.flat_index import flattened, unflattened
@@ -72,7 +71,7 @@ def _sent(e: BlockEmitter, partial: Array, target: Array, combine: Combine) -> A
             memory.load(b, (flattened(b, (turn, rank, *index), places),))
             for rank in range(e.blocks)
         ]
-        total = rounded(b, _total(e, parts, combine, dtype), target.dtype)
+        total = rounded(b, in_pairs(e, parts, combine, dtype), target.dtype)
         _memory(target).store(b, index, total)
 
     def receive() -> None:
@@ -108,7 +107,7 @@ def _scattered(
             pointer = _moved(b, source.address(b, place), far)
             value = b.load_there(pointer, element, dtype.itemsize)
             parts.append(ty.from_memory(b, value, dtype))
-        total = rounded(b, _total(e, parts, combine, dtype), target.dtype)
+        total = rounded(b, in_pairs(e, parts, combine, dtype), target.dtype)
         total = ty.to_memory(b, total, target.dtype)
         for far in b.distances:
             pointer = _moved(b, result.address(b, place), far)
@@ -124,10 +123,10 @@ def _scattered(
     return target
 
 
-def _total(
+def in_pairs(
     e: BlockEmitter, parts: list[ty.Value], combine: Combine, dtype: Any
 ) -> ty.Value:
-    """Partial results added up in pairs."""
+    """Partial results, as many as a power of two, added up in pairs."""
     while len(parts) > 1:
         half = len(parts) // 2
         pairs = zip(parts[:half], parts[half:], strict=True)
@@ -142,13 +141,8 @@ def _memory(array: Array) -> Memory:
 
 def _there(e: BlockEmitter, memory: Memory, place: Index, to: Index) -> ty.Value:
     """Where a number stands in the memory of another block."""
-    b, module = e.b, e.function.module
-    kind = ir.FunctionType(ty.PTR, [ty.PTR, ty.I32])
-    of_block = function_of(module, "llvm.nvvm.mapa", kind)
-    base = b.addrspacecast(e.base, ty.PTR)
-    there = b.ptrtoint(b.call(of_block, [base, b.trunc(to, ty.I32)]), ty.I64)
-    far = b.sub(there, b.ptrtoint(base, ty.I64))
-    return _moved(b, memory.address(b, place), far)
+    far = e.distance(e.b, as_value(e.b, to))
+    return _moved(e.b, memory.address(e.b, place), far)
 
 
 def _moved(b: ty.Builder, pointer: ty.Value, far: ty.Value) -> ty.Value:

@@ -81,14 +81,16 @@ class Barriers(GpuEmitter):
 
     def _distances(self) -> list[ty.Value]:
         """How far each block's memory is from this one's: the same for all of it."""
-        b, module = self.entry, self.function.module
+        ranks = (ir.Constant(ty.I64, rank) for rank in range(self.blocks))
+        return [self.distance(self.entry, rank) for rank in ranks]
+
+    def distance(self, b: ty.Builder, rank: ty.Value) -> ty.Value:
+        """How far the memory of the block of this rank is from this one's."""
         kind = ir.FunctionType(ty.PTR, [ty.PTR, ty.I32])
-        of_block = function_of(module, "llvm.nvvm.mapa", kind)
+        of_block = function_of(self.function.module, "llvm.nvvm.mapa", kind)
         base = b.addrspacecast(self.base, ty.PTR)
-        start = b.ptrtoint(base, ty.I64)
-        ranks = (ir.Constant(ty.I32, rank) for rank in range(self.blocks))
-        there = (b.call(of_block, [base, rank]) for rank in ranks)
-        return [b.sub(b.ptrtoint(pointer, ty.I64), start) for pointer in there]
+        there = b.call(of_block, [base, b.trunc(rank, ty.I32)])
+        return b.sub(b.ptrtoint(there, ty.I64), b.ptrtoint(base, ty.I64))
 
     def below(self, value: ty.Value, limit: int) -> ty.Value:
         return self.b.icmp_unsigned("<", value, ir.Constant(ty.I64, limit))

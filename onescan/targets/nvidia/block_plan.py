@@ -133,8 +133,7 @@ def block_plan(
     total = sum(laid.weighed.values()) / team
     if parallel is not None:
         team, total = parallel.team, parallel.operations
-        whole = Merged((parallel.axis,), (parallel.size,))
-        part = laid.along(whole, parallel.size // team)
+        part = laid.along(parallel.axis, parallel.axis.size // team)
     if total > LARGE:
         raise LeaveToXla(
             f"each step has {millions(total)} operations for a block of "

@@ -21,7 +21,7 @@ from onescan.emit.convert import convert, rounded
 from onescan.emit.dot import multiply_add
 from onescan.emit.reduce import KINDS
 from onescan.loop import Atom, Equation, LeaveToXla
-from onescan.targets.nvidia.all_reduce import all_reduced, partial_of
+from onescan.targets.nvidia.all_reduce import all_reduced, kept_as, partial_of
 from onescan.targets.nvidia.barriers import WARP
 from onescan.targets.nvidia.block_emitter import BlockEmitter
 from onescan.targets.nvidia.block_reductions import Place, repeat, sums
@@ -194,7 +194,7 @@ class _Weights:
             self._place()
             weights = self._loaded(e.in_registers(numbers) // words)
         shape = (self.parts, self.rows, self.columns)
-        memory = e.scratch(shape, (None,) * 3, self._kept_as())
+        memory = e.scratch(shape, (None,) * 3, kept_as(self.dtype))
         if self.out and stays_home(e.body.jaxpr, self.var, e.unit):
             memory = e.at_home(memory)
         self.sums = memory
@@ -261,7 +261,7 @@ class _Weights:
                 if len(weights) + TOGETHER <= most:
                     kept: list[Any] = [v and (lambda v=v: v) for v in values]
                 else:
-                    memory = e.own_room(TOGETHER, self._kept_as())
+                    memory = e.own_room(TOGETHER, kept_as(self.dtype))
                     for r, value in enumerate(values):
                         if value is not None:
                             memory.store(e.b, (e.here, r), value)
@@ -273,9 +273,6 @@ class _Weights:
                     if weight is not None:
                         weights[j, chunk, r] = weight
         return weights
-
-    def _kept_as(self) -> Any:
-        return np.float64 if self.kind == ty.F64 else np.float32
 
     def _some(self, first: Index, count: int, weights: dict[Any, Weight]) -> None:
         """The sums of a few rows."""

@@ -8,6 +8,7 @@ that every one of them knows the result.  The order depends on shapes and plan a
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -24,7 +25,12 @@ from onescan.emit.math.nvvm import function_of
 from onescan.emit.reduce import KINDS, Combine
 from onescan.loop import Equation
 from onescan.plan.layout import power_below
-from onescan.targets.nvidia.all_reduce import all_reduced, kept_as, partial_of
+from onescan.targets.nvidia.all_reduce import (
+    all_reduced,
+    in_pairs,
+    kept_as,
+    partial_of,
+)
 from onescan.targets.nvidia.barriers import WARP
 from onescan.targets.nvidia.block_emitter import BlockEmitter
 from onescan.targets.nvidia.flat_index import unflattened
@@ -77,6 +83,21 @@ Place = tuple[Index, ...]
 Take = Callable[[ty.Value, Place, Place], ty.Value]
 
 
+@dataclass(frozen=True)
+class _Terms:
+    """The terms of each sum, and what is done with them."""
+
+    sizes: list[int]
+    start: ty.Value
+    take: Take
+    combine: Combine
+    cost: int  # of a term, beside taking it
+
+    @property
+    def count(self) -> int:
+        return prod(self.sizes)
+
+
 def sums(
     e: BlockEmitter,
     target: Array,
@@ -91,14 +112,20 @@ def sums(
     ``take(total, place, term)`` gives a total with one term more; partial totals
     are combined in pairs.  `cost` is that of a term, beside taking it.
     """
+    terms = _Terms(sizes, start, take, combine, cost)
+    warps = _warps(e, prod(target.shape), terms)
+    if warps > 1:
+        _sums_by_warps(e, target, terms, warps)
+    else:
+        _sums_by_neighbours(e, target, terms)
+
+
+def _sums_by_neighbours(e: BlockEmitter, target: Array, terms: _Terms) -> None:
+    """Sums of which some threads of a warp have a part each."""
     memory = target.memory
     assert memory is not None
-    count, terms = prod(target.shape), prod(sizes)
-    warps = _warps(e, count, terms, cost)
-    if warps > 1:
-        _sums_by_warps(e, target, sizes, start, take, combine, cost, warps)
-        return
-    parts = sharing(e, count, terms)
+    count = prod(target.shape)
+    parts = sharing(e, count, terms.count)
     groups = count if e.is_private(memory) else e.threads // parts
     b = e.b
     part = b.and_(e.thread, ir.Constant(ty.I64, parts - 1))
@@ -106,10 +133,8 @@ def sums(
 
     def one(flat: ty.Value | int) -> None:
         place = unflattened(b, flat, target.shape)
-        total = _part_of(
-            e, target.dtype, sizes, parts, part, start, place, take, combine, cost
-        )
-        total = joined(e, total, combine, target.dtype, parts)
+        total = _part_of(e, target.dtype, terms, parts, part, place)
+        total = joined(e, total, terms.combine, target.dtype, parts)
         memory.store(b, place, rounded(b, total, target.dtype))
 
     with e.phase():
@@ -125,27 +150,18 @@ def sums(
             one(b.select(b.icmp_unsigned("<", flat, last), flat, last))
 
 
-def _warps(e: BlockEmitter, count: int, terms: int, cost: int) -> int:
+def _warps(e: BlockEmitter, count: int, terms: _Terms) -> int:
     """How many warps share a sum: several where few sums leave the others idle.
 
     A single number would be summed by each warp for itself.
     """
-    if e.apart or terms * (TAKEN + cost) < LONG:
+    if e.apart or terms.count * (TAKEN + terms.cost) < LONG:
         return 1
     free = power_below(e.threads // (WARP * count))
-    return min(free, power_below(terms // WARP))
+    return min(free, power_below(terms.count // WARP))
 
 
-def _sums_by_warps(
-    e: BlockEmitter,
-    target: Array,
-    sizes: list[int],
-    start: ty.Value,
-    take: Take,
-    combine: Combine,
-    cost: int,
-    warps: int,
-) -> None:
+def _sums_by_warps(e: BlockEmitter, target: Array, terms: _Terms, warps: int) -> None:
     """Sums of which so many warps have a part each, and then those of the parts."""
     b, dtype, count = e.b, target.dtype, prod(target.shape)
     shape, lanes = (*target.shape, warps), (*target.lanes, None)
@@ -159,16 +175,14 @@ def _sums_by_warps(
             last = ir.Constant(ty.I64, count - 1)
             group = b.select(b.icmp_unsigned("<", group, last), group, last)
         place = unflattened(b, group, target.shape)
-        total = _part_of(
-            e, dtype, sizes, parts, part, start, place, take, combine, cost
-        )
-        total = joined(e, total, combine, dtype, WARP)
+        total = _part_of(e, dtype, terms, parts, part, place)
+        total = joined(e, total, terms.combine, dtype, WARP)
         memory.store(b, (*place, warp), total)
 
     def of_parts(total: ty.Value, place: Place, term: Place) -> ty.Value:
-        return combine(e.b, dtype, total, memory.load(e.b, (*place, *term)))
+        return terms.combine(e.b, dtype, total, memory.load(e.b, (*place, *term)))
 
-    sums(e, target, [warps], start, of_parts, combine)
+    sums(e, target, [warps], terms.start, of_parts, terms.combine)
 
 
 def repeat(e: BlockEmitter, rounds: int, body: Callable[[Index], None]) -> None:
@@ -183,27 +197,24 @@ def repeat(e: BlockEmitter, rounds: int, body: Callable[[Index], None]) -> None:
 def _part_of(
     e: BlockEmitter,
     dtype: Any,
-    sizes: list[int],
+    terms: _Terms,
     parts: int,
     part: ty.Value,
-    start: ty.Value,
     place: Place,
-    take: Take,
-    combine: Combine,
-    cost: int,
 ) -> ty.Value:
     """One thread's part of a sum: every term whose number is `part` modulo `parts`."""
-    b, terms = e.b, prod(sizes)
-    each, left = divmod(terms, parts)
+    b, start = e.b, terms.start
+    each, left = divmod(terms.count, parts)
     turns = next(k for k in (4, 2, 1) if each >= 2 * k or k == 1)
-    several = turns * AT_ONCE if cost <= CHEAP and each >= MANY else turns
+    several = turns * AT_ONCE if terms.cost <= CHEAP and each >= MANY else turns
     cells = [e.entry.alloca(start.type) for _ in range(turns)]
     for cell in cells:
         b.store(start, cell)
 
     def term(number: Index, cell: ty.Value) -> None:
         flat = add(b, part, scale(b, number, parts)) if parts > 1 else number
-        total = take(b.load(cell), place, unflattened(b, flat, sizes))
+        index = unflattened(b, flat, terms.sizes)
+        total = terms.take(b.load(cell), place, index)
         b.store(total, cell)
 
     def visit(index: Place) -> None:
@@ -216,12 +227,7 @@ def _part_of(
     if left:
         with b.if_then(e.below(part, left)):
             term(each, cells[0])
-    totals = [b.load(cell) for cell in cells]
-    while len(totals) > 1:
-        half = len(totals) // 2
-        pairs = zip(totals[:half], totals[half:], strict=True)
-        totals = [combine(b, dtype, x, y) for x, y in pairs]
-    return totals[0]
+    return in_pairs(e, [b.load(cell) for cell in cells], terms.combine, dtype)
 
 
 def reduction(e: BlockEmitter, eqn: Equation, operands: list[Array]) -> list[Array]:

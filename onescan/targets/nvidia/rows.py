@@ -22,7 +22,6 @@ from onescan.emit import pieces
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, Memory, add, as_value
 from onescan.emit.constants import integer
-from onescan.emit.math.nvvm import function_of
 from onescan.loop import Atom
 from onescan.plan.plan import Plan
 from onescan.targets.base import TooLarge
@@ -120,15 +119,9 @@ class RowsEmitter(BlockEmitter):
 
     def _distance(self, step: int) -> ty.Value:
         """How far the memory of the block so many places on is from this one's."""
-        b, module = self.entry, self.function.module
-        of_block = function_of(
-            module, "llvm.nvvm.mapa", ir.FunctionType(ty.PTR, [ty.PTR, ty.I32])
-        )
-        base = b.addrspacecast(self.base, ty.PTR)
+        b = self.entry
         next_one = b.add(self.rank, ir.Constant(ty.I64, step))
-        number = b.urem(next_one, ir.Constant(ty.I64, self.team))
-        there = b.call(of_block, [base, b.trunc(number, ty.I32)])
-        return b.sub(b.ptrtoint(there, ty.I64), b.ptrtoint(base, ty.I64))
+        return self.distance(b, b.urem(next_one, ir.Constant(ty.I64, self.team)))
 
     def is_grid(self, shape: tuple[int, ...]) -> bool:
         return tuple(shape) == self.grid.shape

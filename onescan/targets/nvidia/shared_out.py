@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from onescan.loop import Loop
-from onescan.plan.data_parallel import lies_along, meets, parallel_axes
-from onescan.plan.merged import Axis
+from onescan.plan.data_parallel import meets, parallel_axes
+from onescan.plan.merged import Merged
 from onescan.plan.work import work_of
 
 #: blocks of a team
@@ -23,8 +23,7 @@ LESS = 0.7
 class SharedOut:
     """An axis, and the blocks that have a part of it each."""
 
-    axis: Axis
-    size: int
+    axis: Merged
     team: int
     operations: float  # of a step that are left for one block
     sums: int  # in which they meet
@@ -44,18 +43,16 @@ def shared_out(
         return None
     found = []
     for axis in parallel_axes(loop):
-        var, (dim,) = next(iter(axis.items()))
-        size = var.aval.shape[dim]
         along = sum(
             operations.get(id(work.eqn), 0.0)
             for work in work_of(loop.body.jaxpr)
-            if any(lies_along(v, axis) for v in [*work.eqn.outvars, *work.eqn.invars])
+            if any(map(axis.holds, [*work.eqn.outvars, *work.eqn.invars]))
         )
         sums = sum(meets(eqn, axis) for eqn in loop.body.jaxpr.eqns)
         for team in TEAMS:
-            if team <= most and size % team == 0:
+            if team <= most and axis.size % team == 0:
                 left = total - along * (1 - 1 / team)
-                found.append(SharedOut(axis, size, team, left, sums))
+                found.append(SharedOut(axis, team, left, sums))
     cost = lambda way: way.operations + way.sums * meeting
     best = min(found, key=cost, default=None)
     return best if best is not None and cost(best) <= LESS * total else None

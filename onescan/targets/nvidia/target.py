@@ -88,18 +88,20 @@ class Nvidia(Target):
 
     def _by_blocks(self, plan: Plan, kernel: Kernel) -> tuple[Plan, Kernel]:
         assert plan.grid is not None
-        taken = self._native(plan, kernel)
-        if plan.grid.together or taken < LONG_ALONE:
+        if plan.grid.together:
             return plan, kernel
-        other = self._other(plan, alone=False)
+        taken = self._native(plan, kernel)
+        other = self._other(plan, alone=False) if taken >= LONG_ALONE else None
         shorter = other is not None and self._native(*other) * SHORTER <= taken
         return other if other and shorter else (plan, kernel)
 
     def _by_teams(self, plan: Plan, kernel: Kernel) -> tuple[Plan, Kernel]:
         assert plan.grid is not None
-        taken = self._native(plan, kernel)
         several = plan.grid.team > 1 or not plan.grid.together
-        if several or plan.rows or taken < LONG_TOGETHER:
+        if several or plan.rows:
+            return plan, kernel
+        taken = self._native(plan, kernel)
+        if taken < LONG_TOGETHER:
             return plan, kernel
         other = self._other(plan, alone=False, easily=True)
         if other is None or other[0].parallel is None:
