@@ -28,6 +28,7 @@ from onescan.loop import LeaveToXla, Loop
 from onescan.passes.equinox import MARKS, definition
 from onescan.passes.keys import is_key, key_params, selection
 from onescan.passes.philox import drawn
+from onescan.passes.selected import cheap
 from onescan.primitives.reductions import REDUCED
 
 Atom = Any
@@ -119,8 +120,10 @@ def _equation(
     if _takes_keys(eqn):
         raise LeaveToXla(f"`{name}` at {compat.source_of(eqn)} has no native rule")
     inputs, params = key_params(eqn, inputs)
-    outvars = [Var(_physical(v.aval)) for v in eqn.outvars]
     params = _inner(name, params, platform)
+    if name == jp.cond_p.name and cheap(eqn, params["branches"], platform):
+        return _selected(eqn, inputs, params["branches"], eqns, platform)
+    outvars = [Var(_physical(v.aval)) for v in eqn.outvars]
     eqns.append(eqn.replace(invars=inputs, outvars=outvars, params=params))
     return outvars  # type: ignore[return-value]
 
@@ -144,6 +147,35 @@ def _expansion(eqn: JaxprEqn) -> Callable[..., Any] | None:
     """What an equation computes, as a function to be traced, where that says more."""
     keys = compat.keys_as_bits(eqn) or selection(eqn)
     return keys or _permutation(eqn) or definition(eqn) or drawn(eqn)
+
+
+def _selected(
+    eqn: JaxprEqn,
+    inputs: list[Atom],
+    branches: tuple[ClosedJaxpr, ...],
+    eqns: list[JaxprEqn],
+    platform: str,
+) -> list[Atom]:
+    """The results of all branches, and of those the ones that are asked for."""
+    which, *args = inputs
+    ways = [_emit(b.jaxpr, b.consts, args, eqns, platform) for b in branches]
+    values = list(ways[0])
+    differ = [k for k, cases in enumerate(zip(*ways, strict=True)) if _differ(cases)]
+    asked = [way[k] for k in differ for way in ways]
+
+    def choose(which: Any, *cases: Any) -> list[Any]:
+        each = len(ways)
+        starts = range(0, len(cases), each)
+        return [lax.select_n(which, *cases[k : k + each]) for k in starts]
+
+    chosen = expand(choose, [which, *asked], eqn, eqns, platform)
+    for k, value in zip(differ, chosen, strict=True):
+        values[k] = value
+    return values
+
+
+def _differ(cases: tuple[Atom, ...]) -> bool:
+    return any(case is not cases[0] for case in cases)
 
 
 def _solved(

@@ -12,7 +12,7 @@ from typing import Any
 
 from onescan.loop import Equation, Loop
 from onescan.plan.lanes import lane_axes
-from onescan.plan.merged import Axis, Merged, single
+from onescan.plan.merged import Axis, Merged, side_by_side, single
 from onescan.plan.plan import Plan
 from onescan.plan.work import equations
 from onescan.primitives import record_of
@@ -36,7 +36,8 @@ def parallel_axes(loop: Loop) -> list[Merged]:
     jaxpr = loop.body.jaxpr
     if any(record_of(eqn).kind == "across" for eqn in equations(jaxpr)):
         return []
-    found = [single(axis) for axis in lane_axes(loop, _Parallel) if _is_full(axis)]
+    full = [single(axis) for axis in lane_axes(loop, _Parallel) if _is_full(axis)]
+    found = side_by_side(full)
     return [axis for axis in found if any(meets(eqn, axis) for eqn in jaxpr.eqns)]
 
 

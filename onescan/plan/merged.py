@@ -61,10 +61,10 @@ def merged(axes: list[Axis], loop: Loop) -> list[Merged]:
                     break
             if joined:
                 break
-    return _side_by_side(groups)
+    return side_by_side(groups)
 
 
-def _side_by_side(groups: list[Merged]) -> list[Merged]:
+def side_by_side(groups: list[Merged]) -> list[Merged]:
     """Axes of one size that no value has two of, as one axis.
 
     Their positions have nothing to do with each other, so position i of all of them
