@@ -150,6 +150,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="each loop once")
     parser.add_argument("--only", default="", help="loops with this in their name")
     options = parser.parse_args()
+    jax.config.update("jax_enable_compilation_cache", False)  # nothing was kept
     onescan.install()
     columns = ("loop", "stock [s]", "onescan [s]", "allowed [s]", "engine", "code")
     table = Table(*columns, "bytes")

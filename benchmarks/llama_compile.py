@@ -30,6 +30,7 @@ def compile_only(config: Config, options: argparse.Namespace) -> None:
     print(f"{options.model}, {config.layers} layers, JAX {jax.__version__}, seconds\n")
     print(f"| | | {' | '.join(PHASES)} | all | unrolled takes |")
     print(f"|---|{'---|' * (len(PHASES) + 3)}", flush=True)
+    jax.config.update("jax_enable_compilation_cache", False)  # nothing was kept
     tiny = replace(CONFIGS["tiny"], eos=(), head=16, kernels=True)
     seconds(tiny, 1, 64, 2, False)  # what only a process's first program pays
     with onescan.engine(options.engine):

@@ -94,6 +94,7 @@ def timed(fn: Any, args: Any, rounds: int = 7) -> dict[str, Any]:
 
     import onescan
 
+    jax.config.update("jax_enable_compilation_cache", False)  # nothing was kept
     onescan.install()
     warnings.simplefilter("ignore")
     compiled, compiling = {}, {}

@@ -6,6 +6,8 @@ Hypothesis draws the same examples in every run, and new ones in `make fuzz`.
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 
 import jax
 import pytest
@@ -26,6 +28,11 @@ settings.register_profile("fuzz", settings.get_profile("suite"), derandomize=Fal
 settings.load_profile("suite")
 # what a busy machine measures must not decide what is tested
 switches.set_globally(tune=False)
+# Kernels are made here, whatever earlier runs have kept: once for all processes of a run.
+FOLDER = os.environ.get("ONESCAN_TESTS_CACHE")
+if FOLDER is None:
+    os.environ["ONESCAN_TESTS_CACHE"] = tempfile.mkdtemp(prefix="onescan-tests-")
+    os.environ["XDG_CACHE_HOME"] = os.environ["ONESCAN_TESTS_CACHE"]
 # Most of the time was XLA's optimisation of what is run once, for a comparison. The
 # environment, for the processes that tests start; `make test-all` optimises.
 if not sampling.WHOLE:
@@ -41,3 +48,8 @@ def pytest_collection_modifyitems(
         left = set(items).difference(kept)
         config.hook.pytest_deselected(items=[test for test in items if test in left])
         items[:] = kept
+
+
+def pytest_unconfigure() -> None:
+    if FOLDER is None:  # this process made it
+        shutil.rmtree(os.environ["ONESCAN_TESTS_CACHE"], ignore_errors=True)

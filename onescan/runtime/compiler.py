@@ -24,7 +24,7 @@ from llvmlite.binding import ffi
 from llvmlite.binding.newpassmanagers import NewPassManager
 
 from onescan.errors import ScanError
-from onescan.runtime import memory
+from onescan.runtime import kept, memory
 
 DEFAULT_LEVEL = 2
 #: libraries of one linker, which goes when all are unloaded, with 9 KB for each of them
@@ -38,8 +38,13 @@ class CompilerError(ScanError, RuntimeError):
 @functools.cache
 def host() -> str:
     """What the generated code depends on: the processor and the version of LLVM."""
-    version = ".".join(map(str, binding.llvm_version_info))
-    return "\n".join([llvmlite.__version__, version, triple(), *_processor()])
+    return "\n".join([version(), triple(), *_processor()])
+
+
+def version() -> str:
+    """Of LLVM, and of what we call it by."""
+    llvm = ".".join(map(str, binding.llvm_version_info))
+    return f"{llvmlite.__version__}, LLVM {llvm}"
 
 
 @functools.cache
@@ -242,12 +247,9 @@ def link(
     looked up in the process (libc and libm).
     """
     imports = imports or {}
-    with optimised(text, level) as module:
-        if missing := [name for name in _declared(module) if not _found(name, imports)]:
-            raise CompilerError(
-                f"A kernel calls {', '.join(missing)}, which this process does not have"
-            )
-        code = _checked(_object, module)
+    follows_from = f"{host()}\n{level}\n{text}"
+    make = functools.partial(_made, text, imports, level)
+    code = kept.code(follows_from, (__file__,), make)
     library = binding.JITLibraryBuilder().add_object_img(code).add_current_process()
     for symbol in exports:
         library.export_symbol(symbol)
@@ -257,6 +259,16 @@ def link(
     linker = _linker(number // GROUP)
     loaded = _checked(library.link, linker, f"onescan.{number}")
     return Linked(loaded, linker, exports)
+
+
+def _made(text: str, imports: Mapping[str, int], level: int) -> bytes:
+    """The machine code of a module all of whose functions there are."""
+    with optimised(text, level) as module:
+        if missing := [name for name in _declared(module) if not _found(name, imports)]:
+            raise CompilerError(
+                f"A kernel calls {', '.join(missing)}, which this process does not have"
+            )
+        return _checked(_object, module)
 
 
 _libraries = itertools.count()

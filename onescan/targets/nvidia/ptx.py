@@ -7,7 +7,7 @@ from typing import Any
 
 from llvmlite import binding
 
-from onescan.runtime import compiler
+from onescan.runtime import compiler, kept
 
 TRIPLE = "nvptx64-nvidia-cuda"
 #: the first compute capability with teams of blocks
@@ -28,10 +28,16 @@ def _target_machine(capability: int) -> Any:
 
 def ptx(text: str, capability: int) -> str:
     """The code of a module for GPUs of a compute capability (90 for 9.0)."""
+    follows_from = f"{compiler.version()}\n{capability}\n{text}"
+    make = functools.partial(_made, text, capability)
+    return kept.code(follows_from, (__file__, compiler.__file__), make).decode()
+
+
+def _made(text: str, capability: int) -> bytes:
     machine = _target_machine(capability)
     header = f'target triple = "{TRIPLE}"\n'
     header += f'target datalayout = "{machine.target_data}"\n'
     lines = text.splitlines()
     body = "\n".join(line for line in lines if not line.startswith("target "))
     with compiler.optimised(header + body, machine=machine) as module:
-        return machine.emit_assembly(module)
+        return machine.emit_assembly(module).encode()
