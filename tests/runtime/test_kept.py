@@ -107,6 +107,45 @@ def test_what_was_not_used_for_longest_goes(monkeypatch):
     assert [made(text) for text in "32"] == [1, 1]
 
 
+@pytest.mark.parametrize("platform", ["cpu", "cuda"])
+def test_names_are_the_same_in_every_process(platform):
+    """Of kernels, and of what is measured, whatever the order of sets is."""
+    code = """
+    import sys
+    import jax, jax.numpy as jnp, onescan
+    from onescan.targets import target_of
+    from onescan.targets.nvidia import machine
+    from onescan.tune import store
+    machine.chip = lambda: machine.Chip(90, 132)
+    def body(c, x):
+        w = jnp.linalg.cholesky(jnp.eye(3) + c[:3, None] * c[:3])
+        return jnp.tanh(c * x + w.sum()), (jax.lax.top_k(c, 2), jnp.sort(c))
+    from onescan.lowering import hook, pipeline
+    from onescan.targets.cpu.kernel import name_of
+    from onescan.targets.nvidia import launch
+    def planned(loop, target, settings, planned=pipeline.planned):
+        made = planned(loop, target, settings)
+        name = name_of if target.platform == "cpu" else launch.name_of
+        print(name(made.kernel), store.key_of(target.machine))
+        return made
+    pipeline.planned = planned
+    with onescan.options(tune=False):
+        f = jax.jit(lambda c, x: onescan.scan(body, c, x))
+        f.trace(jnp.ones(9), jnp.ones(7)).lower(lowering_platforms=(sys.argv[1],))
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code), platform]
+
+    def run(seed):
+        env = {**os.environ, "PYTHONHASHSEED": str(seed)}
+        done = subprocess.run(command, capture_output=True, text=True, env=env)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.split()
+
+    first, *others = map(run, range(4))
+    assert len(first) == 2
+    assert all(found == first for found in others)
+
+
 def test_a_second_process_asks_llvm_for_nothing(tmp_path):
     code = """
     import jax, jax.numpy as jnp, onescan

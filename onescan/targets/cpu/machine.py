@@ -21,6 +21,12 @@ class Machine:
     l1: int = 32 << 10  # bytes of a core's L1 cache, and of its second
     l2: int = 1 << 20
 
+    def __str__(self) -> str:
+        """The same text in every process; a set has another order in each."""
+        features = " ".join(sorted(self.features))
+        sizes = f"{self.vector_bytes}, {self.cores}, {self.l1}, {self.l2}"
+        return f"Machine({sizes}, {features})"
+
 
 @cache
 def host() -> Machine:
