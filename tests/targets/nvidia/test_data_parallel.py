@@ -111,6 +111,24 @@ def test_sums_of_sums_and_branches() -> None:
     agree(step, numbers(16, 3), numbers(3, 3), 8)
 
 
+def test_axes_of_one_size_are_shared_side_by_side() -> None:
+    """Two arrays that meet in nothing but sums: a block has a part of each."""
+
+    def step(state: Any, x: Any) -> Any:
+        a, b = state
+        mean, most = a.mean(0), (b * x[:, None]).sum(0)
+        a = jnp.tanh(a + 0.1 * most)
+        b = jnp.sin(b * mean + x[:, None])
+        return (a, b), (a[:, 0], most)
+
+    carry, xs = (numbers(32, 3), numbers(32, 3)), numbers(3, 32)
+    agree(step, carry, xs, 8)
+    loop, _ = loop_of(step, carry, xs)
+    plan = choose(loop, H200, alone=False)
+    shapes = {plan.local_shape(v) for v in loop.body.jaxpr.invars}
+    assert shapes == {(4, 3), (4,)}  # of 32 rows
+
+
 def test_rounds_of_each_block() -> None:
     """Loops inside a step that take longer for some blocks than for others."""
 
