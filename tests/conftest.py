@@ -28,7 +28,7 @@ settings.register_profile("fuzz", settings.get_profile("suite"), derandomize=Fal
 settings.load_profile("suite")
 # what a busy machine measures must not decide what is tested
 switches.set_globally(tune=False)
-# Kernels are made here, whatever earlier runs have kept: once for all processes of a run.
+# Kernels are made here, once for all processes of a run, whatever others have kept.
 FOLDER = os.environ.get("ONESCAN_TESTS_CACHE")
 if FOLDER is None:
     os.environ["ONESCAN_TESTS_CACHE"] = tempfile.mkdtemp(prefix="onescan-tests-")

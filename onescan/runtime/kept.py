@@ -31,7 +31,9 @@ DAY = 86400
 DIGEST = 32
 
 
-def code(follows_from: str, makers: tuple[str, ...], make: Callable[[], bytes]) -> bytes:
+def code(
+    follows_from: str, makers: tuple[str, ...], make: Callable[[], bytes]
+) -> bytes:
     """The code that `make` gives for a text, made now or in an earlier process.
 
     `makers` are the files of the modules that make it: written differently, they may

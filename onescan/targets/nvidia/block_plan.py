@@ -9,6 +9,7 @@ along axes on which only sums meet, by teams of blocks that add up.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import zip_longest
 from math import prod
 from typing import Any
 
@@ -37,6 +38,8 @@ SIDE_BY_SIDE = 2 / 3
 EACH = 24
 #: the same of a block that shares a step with others, where all of them wait for it
 EACH_OF_TEAM = 4
+#: operations of a number that is read and written, and nothing else
+MOVED = 4
 #: weights with which two blocks fit into one multiprocessor, or four smaller ones
 LIGHT, LIGHTER = 16384, 8192
 #: threads of each of so many blocks
@@ -82,6 +85,23 @@ class _Laid:
             if any(axis.holds(v) for v in [*w.eqn.outvars, *w.eqn.invars])
         )
         return along / max(sum(weighed.values()), 1.0)
+
+    def moved(self, loop: Loop) -> float:
+        """Numbers of the largest result of a tile that nothing is computed for."""
+        jaxpr: Any = loop.body.jaxpr
+        plain = ("view", "source", "identity")
+        made = [eqn for eqn in jaxpr.eqns if record_of(eqn).kind in plain]
+        there = {v for eqn in made for v in eqn.outvars}.union(jaxpr.invars)
+        before = jaxpr.invars[loop.num_consts :]
+        outs = zip_longest(jaxpr.outvars, before[: loop.num_carry])
+        moved = [
+            v for v, old in outs if v is not old and isinstance(v, Var) and v in there
+        ]
+        return max(map(self._elements, moved), default=0.0)
+
+    def _elements(self, var: Any) -> float:
+        lanes = self.lane_of.get(var, {}).values()
+        return prod(var.aval.shape) * prod(lane.extent / lane.size for lane in lanes)
 
     @property
     def tiles(self) -> int:
@@ -140,7 +160,7 @@ def block_plan(
             "GPU threads, which XLA's own kernels spread better"
         )
     kept = weights if parallel else weights // team
-    largest = max(laid.operations.values(), default=0.0)
+    largest = max(*laid.operations.values(), MOVED * laid.moved(loop), 0.0)
     each = EACH_OF_TEAM if parallel else EACH
     threads = _threads(kept, largest / each, BESIDE[blocks])
     if laid.tiles <= chip.cores and (parallel or team == 1):
