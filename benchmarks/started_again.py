@@ -62,9 +62,10 @@ def started(name: str, engine: str, folder: str) -> float:
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
         "XDG_CACHE_HOME": folder,
     }
+    path = os.pathsep.join(filter(None, sys.path))
     done = subprocess.run(
         [sys.executable, __file__, "--inside", name, engine],
-        env={**os.environ, **kept},
+        env={**os.environ, **kept, "PYTHONPATH": path},
         stdout=subprocess.PIPE,
         text=True,
         check=True,

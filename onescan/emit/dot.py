@@ -23,10 +23,10 @@ from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, Vec, add, scale
 from onescan.emit.convert import convert, rounded
 from onescan.emit.emitter import Emitter
-from onescan.emit.loops import SHORTEST
 from onescan.emit.reduce import KINDS, _join
 from onescan.emit.transposition import transposed
 from onescan.loop import Equation
+from onescan.plan.plan import SHORTEST
 
 #: registers that a block of results may take, and results that may share a pull
 REGISTERS = 16

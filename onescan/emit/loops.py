@@ -18,7 +18,7 @@ from llvmlite import ir
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, Vec, add, scale
 from onescan.plan.patience import rounds_between
-from onescan.plan.plan import Lane, Plan
+from onescan.plan.plan import SHORTEST, Lane, Plan
 
 #: the word of the runtime that long kernels look at
 STOP = "onescan_stop"
@@ -32,8 +32,6 @@ UNROLL = 16
 UNROLLED_OPERATIONS = 128
 #: operations of a kernel that may be unrolled before loops stay loops
 UNROLLED_IN_ALL = 3000
-#: fewer positions than this are done one by one: shuffles would cost more
-SHORTEST = 4
 #: operations from which a value is computed for several vectors at once, and for how
 #: many of numbers of 4 bytes: one alone would wait for itself
 DEAR = 16

@@ -10,6 +10,8 @@ from jax.extend.core import Var
 
 from onescan.loop import Atom, Loop
 
+#: fewer positions than this are done one by one: shuffles would cost more
+SHORTEST = 4
 #: numbers of a lane side by side up to which a kernel shuffles them in registers
 INTERLEAVED = 4
 #: the same where vectors lie along a dimension of the body: fewer than a vector has
@@ -61,7 +63,8 @@ def minor_dimension(shape: tuple[int, ...], width: int, across: int = ACROSS) ->
         return last
     few = [i for i in range(last + 1) if prod(shape[i + 1 :]) <= across]
     longest = max(few, key=lambda i: (shape[i], i), default=last)
-    return longest if shape[longest] >= width else last
+    enough = width if shape[last] >= SHORTEST else min(width, SHORTEST)
+    return longest if shape[longest] >= enough else last
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,13 +25,17 @@ from onescan.plan.plan import minor_dimension
         ((1000, 3, 2), 0),
         ((40, 8), 0),
         ((40, 300, 16), 2),
-        ((4, 4, 2), 2),
+        ((4, 4, 2), 1),
+        ((9, 3), 0),
+        ((9, 4), 1),
+        ((3, 2), 1),
         ((256, 20), 1),
     ],
 )
 def test_vectors_lie_along_the_longest_with_a_few_numbers_behind(
     shape: tuple[int, ...], along: int
 ) -> None:
+    """A few bodies are a narrow vector, where wide ones would be numbers one by one."""
     assert minor_dimension(shape, 16) == along
 
 
