@@ -28,6 +28,7 @@ from onescan.loop import LeaveToXla, Loop
 from onescan.passes.equinox import MARKS, definition
 from onescan.passes.keys import is_key, key_params, selection
 from onescan.passes.philox import drawn
+from onescan.passes.quotients import by_reciprocal
 from onescan.passes.selected import cheap
 from onescan.primitives.reductions import REDUCED
 
@@ -117,6 +118,8 @@ def _equation(
         )
     if expansion := _expansion(eqn):
         return expand(expansion, inputs, eqn, eqns, platform)
+    if rewritten := by_reciprocal(eqn, inputs, eqns):
+        return expand(*rewritten, eqn, eqns, platform)
     if _takes_keys(eqn):
         raise LeaveToXla(f"`{name}` at {compat.source_of(eqn)} has no native rule")
     inputs, params = key_params(eqn, inputs)

@@ -25,6 +25,10 @@ define i64 @answer() {{
 def empty_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     kept._make_room.cache_clear()
+    before = jax.config.jax_enable_compilation_cache
+    jax.config.update("jax_enable_compilation_cache", True)
+    yield
+    jax.config.update("jax_enable_compilation_cache", before)
 
 
 def made(text="text", makers=(__file__,)):
@@ -76,12 +80,8 @@ def test_damaged_files_count_as_none(damage):
 
 
 def test_nothing_is_kept_where_jax_keeps_nothing():
-    before = jax.config.jax_enable_compilation_cache
     jax.config.update("jax_enable_compilation_cache", False)
-    try:
-        assert [made(), made()] == [1, 1]
-    finally:
-        jax.config.update("jax_enable_compilation_cache", before)
+    assert [made(), made()] == [1, 1]
     assert not disk.folder("code").exists()
 
 
