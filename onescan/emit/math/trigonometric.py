@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from onescan.emit.math.coefficients import COS, SIN, TAN
+from onescan.emit.math.features import GPU, has
 from onescan.emit.math.reduction import reduce_turn, reduce_turn_pair
-from onescan.emit.math.types import Lane, elementary, fma, poly, select
+from onescan.emit.math.types import Lane, elementary, fma, one_way, poly, select
+
+#: below which a number of quarter turns is 0, for certain
+EIGHTH = 0.785
 
 
 def sin_cos(r: Lane) -> tuple[Lane, Lane]:
@@ -22,12 +26,18 @@ def keep_zero(x: Lane, y: Lane) -> Lane:
 
 
 def _wave(x: Lane, quarter: int) -> Lane:
-    """sin(x + quarter * pi/2)."""
+    """sin(x + quarter * pi/2); a small scalar, of which there is one, is not reduced."""
+    if x.is_vector or has(x.b, GPU):
+        return _turned(x, quarter)
+    small = x.abs() < EIGHTH
+    return one_way(small, lambda: sin_cos(x)[quarter], lambda: _turned(x, quarter))
+
+
+def _turned(x: Lane, quarter: int) -> Lane:
     n, r = reduce_turn(x)
-    sine, cosine = sin_cos(r)
     if quarter:
         n = n + quarter
-    y = select((n & 1).equals(0), sine, cosine)
+    y = select((n & 1).equals(0), *sin_cos(r))
     sign = (n & 2) << (x.format.bits - 2)
     return (y.bits() ^ sign).as_float(x)
 
