@@ -88,7 +88,7 @@ def decide(loop: Loop, target: Target, settings: Settings) -> Decision:
     if loop.is_while:
         return _decide_while(loop, target, settings)
     parallel = () if settings.sequential else target.parallel_passes
-    passes = (*target.passes, *parallel, *KERNEL_PASSES)
+    passes = (*target.passes, *parallel, *KERNEL_PASSES, *target.last_passes)
     passed = Passed.of(loop, passes, settings.memory)
     try:
         kernels = tuple(planned(core, target, settings) for core in passed.cores)

@@ -25,6 +25,7 @@ from onescan.passes.simplify import simplify
 from onescan.passes.sink import sink
 from onescan.passes.split import Pass
 from onescan.passes.spread import spread
+from onescan.passes.superwords import superwords
 from onescan.passes.updates import updates
 from onescan.passes.whiles import unchanged
 from onescan.passes.windows import windows
@@ -44,6 +45,8 @@ PASSES = (
     *(constants, simplify, updates, accumulate, in_place, ahead, hoist, sink),
     *(derive, simplify, spread, orient, collapse),
 )
+#: for one of a CPU at last
+LAST_PASSES = (superwords,)
 #: for one that becomes a kernel of a device with more threads than it may have lanes
 WIDE_PASSES = (constants, simplify, updates, accumulate, in_place, *_out("all", True))
 _accumulators = (simplify, partial(accumulate, reductions=True))

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import isfinite, prod
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from jax import lax
 from jax.extend.core import JaxprEqn, Literal, Var
 
 from onescan.loop import Equation
+from onescan.passes.worth import elements
 
 #: how many times as many quotients as divisors there must be
 MORE = 2
@@ -44,9 +45,7 @@ def by_reciprocal(
         return None
     spread = _spread(divisor, before)
     source: Any = divisor if spread is None else spread.invars[0]
-    if not isinstance(source, Var):
-        return None
-    if MORE * prod(source.aval.shape) > prod(out.shape):
+    if isinstance(source, Literal) or MORE * elements([source]) > prod(out.shape):
         return None
 
     def product(x: Any, y: Any) -> Any:
@@ -61,10 +60,10 @@ def by_reciprocal(
 
 def _by_constant(x: Atom, divisor: Literal) -> Rewritten | None:
     """For a number that is as exact turned over as other numbers are."""
-    value: Any = np.asarray(divisor.val)
+    value, aval = np.asarray(divisor.val), cast(Any, divisor.aval)
     if value.ndim or not isinstance(x, Var):
         return None
-    kind: Any = divisor.aval.dtype
+    kind = aval.dtype
     with np.errstate(all="ignore"):
         inverse = np.asarray(1, kind) / value.astype(kind)
     normal = isfinite(inverse) and abs(inverse) >= np.finfo(kind).tiny

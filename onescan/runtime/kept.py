@@ -15,6 +15,7 @@ import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -39,7 +40,8 @@ def code(
     `makers` are the files of the modules that make it: written differently, they may
     make different code.
     """
-    if not jax.config.jax_enable_compilation_cache:
+    config: Any = jax.config
+    if not config.jax_enable_compilation_cache:
         return make()
     name = disk.key_of(VERSION, *map(_written, makers), follows_from)
     if (found := _read(name)) is not None:

@@ -51,6 +51,8 @@ class Target(ABC):
     xla_passes: tuple[Pass, ...] = ()
     #: and where the order of the steps need not be kept
     parallel_passes: tuple[Pass, ...] = ()
+    #: at last, when the others have run
+    last_passes: tuple[Pass, ...] = ()
     #: whether a kernel can read one operand from two arrays
     reads_two_arrays = False
     #: whether several threads can share a matrix

@@ -26,7 +26,7 @@ def keep_zero(x: Lane, y: Lane) -> Lane:
 
 
 def _wave(x: Lane, quarter: int) -> Lane:
-    """sin(x + quarter * pi/2); a small scalar, of which there is one, is not reduced."""
+    """sin(x + quarter * pi/2); a small number that is alone is not reduced."""
     if x.is_vector or has(x.b, GPU):
         return _turned(x, quarter)
     small = x.abs() < EIGHTH

@@ -11,7 +11,7 @@ from onescan import compat
 from onescan.emit.budget import instructions, require_short
 from onescan.loop import Equation, LeaveToXla, Loop, nbytes
 from onescan.naming import millions
-from onescan.passes import PASSES, XLA_PASSES
+from onescan.passes import LAST_PASSES, PASSES, XLA_PASSES
 from onescan.passes.surround import results_of
 from onescan.passes.worth import keeps_busy
 from onescan.plan.joined import joined, whole_type
@@ -69,6 +69,7 @@ class Cpu(Target):
     label = "CPU"
     passes = PASSES
     xla_passes = XLA_PASSES
+    last_passes = LAST_PASSES
     reads_two_arrays = True
 
     @property
