@@ -96,6 +96,19 @@ def test_long_steps_are_tried_sooner(
     assert bool(tried) == tries
 
 
+@pytest.mark.parametrize(("native", "engine"), [(3e-6, "native"), (5e-6, "xla")])
+def test_long_steps_that_nobody_can_try_must_be_clearly_faster(
+    native: float, engine: str, monkeypatch: Any
+) -> None:
+    """1.3 times as fast is enough, unless one block is busy for microseconds."""
+    monkeypatch.setattr(target, "predicted", lambda *_: Speed(native, 1.3 * native))
+    step = lambda c, x: (jnp.tanh(c - c.mean()) * x + native, c.sum())
+    row = row_of(step, jnp.ones(256), jnp.ones(50))
+    assert row.engine == engine
+    if engine == "xla":
+        assert row.reason.startswith("a kernel is not expected to be clearly faster")
+
+
 def test_what_instructions_cost() -> None:
     loop = loop_in(lambda c: lax.scan(lambda c, x: (c * c, None), c, None, 9), 0.0)
 

@@ -36,8 +36,9 @@ from onescan.tune.speed import Speed
 BORDER = Border(sure=2.0, hopeless=0.5, slower=1.0)
 #: seconds of a step for which one tile keeps its blocks busy, while XLA has the whole
 #: chip, and from which ratio on such a prediction is trusted (of 12 such loops one,
-#: predicted to be 2.4 times as fast, was 0.8 times as fast)
-BUSY, SURE_IF_BUSY = 4e-6, 3.0
+#: predicted to be 2.4 times as fast, was 0.8 times as fast), or believed where nobody
+#: can try it (a hundred boids, predicted to be 1.34 times as fast, were 0.5 times)
+BUSY, SURE_IF_BUSY, LIKELY_IF_BUSY = 4e-6, 3.0, 1.5
 #: seconds of a step of a single thread from which a block is thought of, and how many
 #: times shorter its steps must be
 LONG_ALONE, SHORTER = 5e-7, 2.5
@@ -161,7 +162,7 @@ class Nvidia(Target):
         here = settings.trials > 0 and compat.runs_on_gpu()
         border = BORDER
         if (times.native or 0.0) >= BUSY:
-            border = replace(BORDER, sure=max(BORDER.sure, SURE_IF_BUSY))
+            border = replace(BORDER, sure=SURE_IF_BUSY, slower=LIKELY_IF_BUSY)
         return choose_engine(plan.loop, times, settings.may_measure, name, here, border)
 
     def tried(
