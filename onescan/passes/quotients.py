@@ -45,7 +45,8 @@ def by_reciprocal(
         return None
     spread = _spread(divisor, before)
     source: Any = divisor if spread is None else spread.invars[0]
-    if isinstance(source, Literal) or MORE * elements([source]) > prod(out.shape):
+    divisors, quotients = elements([source]), prod(out.shape)
+    if isinstance(source, Literal) or not 0 < MORE * divisors <= quotients:
         return None
 
     def product(x: Any, y: Any) -> Any:

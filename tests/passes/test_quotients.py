@@ -53,6 +53,11 @@ def test_other_divisions_stay():
     assert divisions(lambda x: x.astype(jnp.bfloat16) / jnp.bfloat16(3), X) == [24]
 
 
+def test_nothing_is_divided():
+    assert divisions(lambda x: x[:0] / x[:0].sum(1, keepdims=True), X) == [0]
+    assert divisions(lambda x: x[:, :0] / x[:0, :0].sum(0), X) == [0]
+
+
 def test_inside_inner_loops():
     f = lambda x: lax.fori_loop(0, 3, lambda _, c: c / c.sum(1, keepdims=True), x)
     flat = flatten(jax.make_jaxpr(f)(X))
