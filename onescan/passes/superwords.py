@@ -29,6 +29,8 @@ DEAR = 12
 #: numbers of a vector that every processor has, and how many of them are worth it: two
 #: of nine functions are faster alone, on a Neoverse N1
 WIDTH, FEWEST = 4, 3
+#: numbers that go through a function at a time, at most
+MOST = 16
 #: those that are quick for small numbers alone (three of them take 19 ns, and 29 in a
 #: vector), and from how many of them in a step on they are in each other's way
 QUICK, MANY = frozenset({"sin", "cos"}), 8
@@ -46,12 +48,13 @@ def superwords(loop: Loop) -> Split | None:
             kind = eqn.primitive.name, str(params), aval.dtype
             groups[levels[id(eqn)], kind].append(eqn)
     quick = sum(eqn.primitive.name in QUICK for g in groups.values() for eqn in g)
+    words = [g[k : k + MOST] for g in groups.values() for k in range(0, len(g), MOST)]
     taken = {
-        id(eqn): group
-        for group in groups.values()
-        if len(group) >= FEWEST
-        and (quick >= MANY or group[0].primitive.name not in QUICK)
-        for eqn in group
+        id(eqn): word
+        for word in words
+        if len(word) >= FEWEST
+        and (quick >= MANY or word[0].primitive.name not in QUICK)
+        for eqn in word
     }
     if not taken:
         return None

@@ -43,6 +43,13 @@ def test_five_are_two_vectors():
     assert shapes(step, "tanh") == [(8,)]
 
 
+def test_many_are_several_vectors():
+    def step(s, _):
+        return s, sum(jnp.exp(s[0] * k - 2) for k in range(18))
+
+    assert shapes(step, "exp") == [(16,), (), ()]
+
+
 def test_what_waits_stays_behind():
     """Three wait for nothing, three for one of these; what is between them moves."""
 
