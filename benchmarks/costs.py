@@ -302,6 +302,12 @@ def xla_small_step() -> float:
     return 1e9 * seconds("xla", chain(2), 0, None, 30_000)
 
 
+def xla_small_equation() -> float:
+    """Between chains of 8 and of 40 operations on one number."""
+    few, many = (seconds("xla", chain(k), 0, None, 30_000) for k in (8, 40))
+    return 1e9 * (many - few) / 32
+
+
 WAITING: dict[str, tuple[Body, int]] = {
     "one chain": (chain(8), 16),
     "many chains": (chain(8), 4096),
@@ -356,6 +362,7 @@ MEASURED: dict[str, Callable[[], float]] = {
         xla_equation,
         xla_step,
         xla_small_step,
+        xla_small_equation,
     )
 }
 assert {*MEASURED, *KEPT} == {f.name for f in fields(Costs)}

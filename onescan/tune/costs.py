@@ -40,8 +40,10 @@ class Costs:
     xla_equation: float = 10.0
     xla_step: float = 400.0
     #: bytes of carry up to which XLA makes one kernel of a loop, and its ns of a step
+    #: and of an equation (scalars of `benchmarks/textbook.py`)
     xla_small: int = 1024
     xla_small_step: float = 20.0
+    xla_small_equation: float = 1.0
     #: ns of a matrix that XLA gives to a library, and of an operation there
     #: (`benchmarks/linalg.py`)
     xla_matrix: float = 500.0

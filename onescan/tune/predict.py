@@ -30,6 +30,8 @@ MOVES = ("insertelement", "extractelement")
 GATHER = "llvm.masked"
 #: the share of addresses that LLVM leaves in the loop they are written in
 LEFT_IN_LOOPS = 0.5
+#: kinds of primitives that XLA gives to a library, or computes by a call of their own
+APART = ("library", "matrix", "sort", "transform")
 #: numbers of an array for each core that XLA gives a part of it
 DIVIDED = 32768
 
@@ -125,10 +127,18 @@ def by_xla(loop: Loop, cores: int, costs: Costs) -> float:
         equations += work.times if work.each else 0
     held = nbytes(loop.carry_avals)
     streams = nbytes(loop.x_avals + loop.y_avals) * costs.streamed_byte
-    fixed = costs.xla_small_step if held <= costs.xla_small else costs.xla_step
-    fixed += costs.xla_equation * equations
+    if held <= costs.xla_small and not any(map(_is_apart, step_of(loop))):
+        fixed = costs.xla_small_step + costs.xla_small_equation * equations
+    else:
+        fixed = costs.xla_step + costs.xla_equation * equations
     computing = operations * costs.xla_operation + products
     return 1e-9 * (computing + matrices + fixed + streams)
+
+
+def _is_apart(work: Work) -> bool:
+    """Whether XLA makes no kernel of a loop with this in it, small as it may be."""
+    drawn = work.eqn.primitive.name == "threefry2x32"
+    return drawn or record_of(work.eqn).kind in APART
 
 
 def _helpers(work: Work, cores: int) -> int:
