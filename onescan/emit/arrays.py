@@ -369,6 +369,8 @@ class Array:
     #: what of that is read at other places than the index that is pulled
     elsewhere: frozenset[Memory] = field(default_factory=frozenset)
     cost: int = 0  # operations to pull one element
+    #: what of that others pull as well, and it is computed once: which, and its cost
+    shared: frozenset[tuple[Any, int]] = field(default_factory=frozenset)
     depth: int = 0  # calls, one inside the other, to pull one element
     lanes: tuple[Any, ...] = ()  # for each dimension, the lane axis it is, or None
     steady: bool = False  # whether it is known to be the same in every step

@@ -71,6 +71,13 @@ class Body:
         self.now = 0
         self.in_part = parts_read(jaxpr) if e.pulls_parts else {}
         self._sinks: dict[Any, set[Any]] | None = None
+        self._places: dict[Any, set[Any]] | None = None
+
+    def places(self, var: Var) -> set[Any]:
+        """Where a value is pulled from at its own index, and where else."""
+        if self._places is None:
+            self._places = _places(self.jaxpr, self.uses)
+        return self._places[var]
 
     def sinks(self, var: Var) -> set[Any]:
         """Where a value is pulled from in the end, if nobody puts it away before.
@@ -94,6 +101,8 @@ class Body:
                 deep = array.depth >= DEEPEST
                 if array.memory is None and (deep or self.e.keeps(self, var, array)):
                     array = self._put_away(var, array)
+                elif array.memory is None and self.uses[var] > 1:
+                    array = self.e.computed_once(var, array)
                 self.env[var] = array
         self.now = len(self.eqns)
         outs = [self.read(v) for v in self.jaxpr.outvars]
@@ -176,6 +185,28 @@ def _sinks(jaxpr: Jaxpr) -> dict[Any, set[Any]]:
         places = set().union(*(found[v] for v in eqn.outvars)) if fused else {id(eqn)}
         for var in filter(_is_var, eqn.invars):
             found[var] |= places
+    return found
+
+
+def _places(jaxpr: Jaxpr, uses: Counter[Any]) -> dict[Any, set[Any]]:
+    """For each value that takes long the results and operands that pull it.
+
+    One that is pulled from several is put away, and pulls what it is made of once.
+    """
+    found: dict[Any, set[Any]] = defaultdict(set)
+    for k, var in enumerate(jaxpr.outvars):
+        if _is_var(var):
+            found[var] |= {(k, n) for n in range(uses[var])}
+    for eqn in reversed(jaxpr.eqns):
+        out: Any = eqn.outvars[0]
+        through = eqn.primitive.name in ELEMENTWISE | IDENTITIES
+        ends = found[out] if len(found[out]) == 1 else {id(out)}
+        var: Any
+        for k, var in enumerate(eqn.invars):
+            if through and _is_var(var) and var.aval.shape == out.aval.shape:
+                found[var] |= ends
+            elif _is_var(var):
+                found[var].add((id(eqn), k))
     return found
 
 

@@ -18,7 +18,8 @@ LLVM would find out all of this too, so it changes how long that takes, not its 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from llvmlite import ir
@@ -113,7 +114,23 @@ class Builder(ir.IRBuilder):
         self.spans: dict[str, tuple[int, int]] = {}
         #: by name of a float32 that was a float16 in memory: that one's bits
         self.halves: dict[str, ty.Value] = {}
+        #: by name of a vector that has one number in all lanes: that number
+        self.spread: dict[str, ty.Value] = {}
+        #: by array and index: what was computed here, and not in a loop or a branch
+        self.pulled: dict[Any, ty.Value] = {}
         self._forget()
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """Code that what comes after it may not have run through."""
+        outer, self.pulled = self.pulled, {}
+        yield
+        self.pulled = outer
+
+    @contextmanager
+    def if_then(self, pred: Any, likely: bool | None = None) -> Iterator[Any]:
+        with self.inside(), super().if_then(pred, likely) as end:
+            yield end
 
     def _forget(self) -> None:
         self._computed: dict[str, Line] = {}

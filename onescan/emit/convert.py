@@ -26,6 +26,14 @@ def intrinsic(b: ty.Builder, name: str, *args: ty.Value) -> ty.Value:
     return b.call(function, args)
 
 
+def leading_zeros(b: ty.Builder, x: ty.Value) -> ty.Value:
+    """Bits before the first that is set; all of them of 0."""
+    name = f"llvm.ctlz.{suffix(x.type)}"
+    kind = ir.FunctionType(x.type, [x.type, ty.I1])
+    function = b.module.globals.get(name) or ir.Function(b.module, kind, name)
+    return b.call(function, [x, ir.Constant(ty.I1, 0)])
+
+
 def any_lane(b: ty.Builder, x: ty.Value) -> ty.Value:
     """Whether a bool is true in any lane."""
     if not ty.width_of(x):

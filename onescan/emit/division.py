@@ -6,7 +6,7 @@ import numpy as np
 from llvmlite import ir
 
 from onescan.emit import types as ty
-from onescan.emit.convert import like
+from onescan.emit.convert import leading_zeros, like
 
 
 def divide(
@@ -16,6 +16,8 @@ def divide(
     zero, one, ones = like(x, 0), like(x, 1), like(x, -1)
     if _is_harmless(dtype, y):
         return _divided(b, dtype, x, y)
+    if _is_by_float(dtype, x) and (divisor := ty.in_all_lanes(b, y)) is not None:
+        return _by_one(b, dtype, x, divisor)
     by_zero = b.icmp_signed("==", y, zero)
     if not ty.is_signed(dtype):
         quotient, remainder = _divided(b, dtype, x, b.select(by_zero, one, y))
@@ -55,13 +57,73 @@ def _divided(
     than the integers have never rounds their quotient to the next integer.
     """
     signed = ty.is_signed(dtype)
-    by_float = isinstance(x.type, ir.VectorType) and dtype.itemsize <= 4
-    if not by_float or isinstance(y, ir.Constant):  # LLVM multiplies by a constant
+    # LLVM multiplies by a constant
+    if not _is_by_float(dtype, x) or isinstance(y, ir.Constant):
         if signed:
             return b.sdiv(x, y), b.srem(x, y)
         return b.udiv(x, y), b.urem(x, y)
-    element = ir.DoubleType() if dtype.itemsize == 4 else ir.FloatType()
-    wide = ir.VectorType(element, x.type.count)
+    wide = ir.VectorType(_float(dtype), x.type.count)
     up, down = (b.sitofp, b.fptosi) if signed else (b.uitofp, b.fptoui)
     quotient = down(b.fdiv(up(x, wide), up(y, wide)), x.type)
     return quotient, b.sub(x, b.mul(quotient, y))
+
+
+def _by_one(
+    b: ty.Builder, dtype: np.dtype, x: ty.Value, y: ty.Value
+) -> tuple[ty.Value, ty.Value]:
+    """All lanes by the same number: times its inverse, which is computed once.
+
+    T. Granlund and P. Montgomery, Division by Invariant Integers using Multiplication,
+    figure 4.1; signs are taken off before, and put on again.
+    """
+    signed, width = ty.is_signed(dtype), x.type.count
+    bits = 8 * dtype.itemsize
+    everywhere = lambda value: ty.splat(b, value, width)
+    by_zero = b.icmp_signed("==", y, like(y, 0))
+    divisor = b.select(by_zero, like(y, 1), y)
+    size, number, sign = divisor, x, None
+    if signed:
+        size, number = _size(b, divisor), _size(b, x)
+        sign = b.ashr(b.xor(x, everywhere(divisor)), like(x, bits - 1))
+    factor, first, rest = _inverse(b, size, bits)
+    twice = ir.VectorType(ir.IntType(2 * bits), width)
+    product = b.mul(b.zext(number, twice), b.zext(everywhere(factor), twice))
+    high = b.trunc(b.lshr(product, like(product, bits)), x.type)
+    quotient = b.add(high, b.lshr(b.sub(number, high), everywhere(first)))
+    quotient = b.lshr(quotient, everywhere(rest))
+    if sign is not None:
+        quotient = b.sub(b.xor(quotient, sign), sign)
+    remainder = b.sub(x, b.mul(quotient, everywhere(divisor)))
+    nothing = everywhere(by_zero)
+    return b.select(nothing, like(x, -1), quotient), b.select(nothing, x, remainder)
+
+
+def _size(b: ty.Builder, x: ty.Value) -> ty.Value:
+    """Without its sign, as an unsigned number."""
+    return b.select(b.icmp_signed("<", x, like(x, 0)), b.sub(like(x, 0), x), x)
+
+
+def _inverse(
+    b: ty.Builder, y: ty.Value, bits: int
+) -> tuple[ty.Value, ty.Value, ty.Value]:
+    """The bits of 2^n / y after the first, and two shifts: m', sh_1 and sh_2."""
+    wide = ir.IntType(2 * bits)
+    up = lambda value: b.zext(value, wide)
+    below = b.sub(y, like(y, 1))
+    zeros = leading_zeros(b, below)
+    length = b.sub(like(y, bits), zeros)  # that 2^length is at least y
+    power = b.shl(ir.Constant(wide, 1), up(length))
+    above = b.shl(b.sub(power, up(y)), ir.Constant(wide, bits))
+    factor = b.add(b.trunc(b.udiv(above, up(y)), y.type), like(y, 1))
+    is_one = b.icmp_signed("==", below, like(y, 0))
+    first = b.select(is_one, like(y, 0), like(y, 1))
+    return factor, first, b.sub(length, first)
+
+
+def _is_by_float(dtype: np.dtype, x: ty.Value) -> bool:
+    return isinstance(x.type, ir.VectorType) and dtype.itemsize <= 4
+
+
+def _float(dtype: np.dtype) -> ty.Kind:
+    """One with more bits than an integer has."""
+    return ir.DoubleType() if dtype.itemsize == 4 else ir.FloatType()

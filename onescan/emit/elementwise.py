@@ -20,7 +20,7 @@ from onescan.emit import bits, complex_quotient
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index
 from onescan.emit.comparisons import compare, maximum, minimum
-from onescan.emit.convert import convert, intrinsic, like, rounded, suffix
+from onescan.emit.convert import convert, intrinsic, leading_zeros, like, rounded
 from onescan.emit.division import divide
 from onescan.emit.emitter import Emitter
 from onescan.emit.math import FUNCTIONS, shared
@@ -42,7 +42,7 @@ def rule(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     (out,) = eqn.outvars
     size = prod(out.aval.shape)
     operands = [
-        e.pulled_often(v, a) if prod(v.aval.shape) < size else a
+        e.pulled_often(v, a, out) if prod(v.aval.shape) < size else a
         for a, v in zip(operands, eqn.invars, strict=True)
     ]
 
@@ -261,11 +261,7 @@ def _population_count(b: ty.Builder, eqn: Equation, xs: list[ty.Value]) -> ty.Va
 
 
 def _clz(b: ty.Builder, eqn: Equation, xs: list[ty.Value]) -> ty.Value:
-    (x,) = xs
-    name = f"llvm.ctlz.{suffix(x.type)}"
-    kind = ir.FunctionType(x.type, [x.type, ty.I1])
-    function = b.module.globals.get(name) or ir.Function(b.module, kind, name)
-    return b.call(function, [x, ir.Constant(ty.I1, 0)])
+    return leading_zeros(b, xs[0])
 
 
 # types

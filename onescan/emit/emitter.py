@@ -47,6 +47,7 @@ class Emitter(Loops):
         self.rooms: dict[Any, list[Memory]] = {}  # scratch that rules use in turns
         self.weights: dict[Any, Any] = {}  # matrices made ready before the first step
         self.weight_bytes = 0  # of those that lie where values do
+        self.ready: dict[int, Any] = {}  # positions held inside before the first step
         self.routines: dict[Any, Any] = {}  # functions that the kernel calls
 
     #: what writes instructions
@@ -138,13 +139,16 @@ class Emitter(Loops):
         operands = tuple(operands)
         steady = bool(operands) and not moving and all(a.steady for a in operands)
         moved = (a.elsewhere if pointwise else a.reads for a in operands)
+        shared = frozenset().union(*(a.shared for a in operands))
+        alone = sum(a.cost - _total(a.shared) for a in operands)
         return Array(
             shape=self.plan.local_shape(var),
             dtype=np.dtype(var.aval.dtype if dtype is None else dtype),
             at=at,
             reads=frozenset().union(*(a.reads for a in operands)),
             elsewhere=frozenset().union(*moved),
-            cost=cost + sum(a.cost for a in operands),
+            cost=cost + alone + _total(shared),
+            shared=shared,
             depth=1 + max((a.depth for a in operands), default=0),
             lanes=self.plan.local_lanes(var),
             steady=steady,
@@ -246,6 +250,10 @@ class Emitter(Loops):
         share = self.body.in_part.get(var)
         return share is not None and share * array.cost <= MOST_AGAIN
 
+    def computed_once(self, var: Atom, array: Array) -> Array:
+        """A value that is not put away though several pull it, all at one index."""
+        return array
+
     def materialise(self, array: Array) -> Array:
         """The same values, standing in memory."""
         return array if array.memory is not None else self.copied(array)
@@ -258,8 +266,8 @@ class Emitter(Loops):
         """The same values, cheap enough to be pulled many times."""
         return array if array.cost <= CHEAP else self.materialise(array)
 
-    def pulled_often(self, var: Atom, array: Array) -> Array:
-        """A value, for who pulls each of its elements many times."""
+    def pulled_often(self, var: Atom, array: Array, out: Atom) -> Array:
+        """A value, for `out`, which pulls each of its elements many times."""
         return array
 
     def overwritable(self, eqn: Equation, x: Array) -> Array:
@@ -314,6 +322,10 @@ class Emitter(Loops):
         self.before_a_branch()
         with self.b.if_then(first):
             yield
+
+
+def _total(shared: Iterable[tuple[Any, int]]) -> int:
+    return sum(cost for _, cost in shared)
 
 
 def _joined(var: Atom, operands: tuple[Array, ...]) -> Cuts:

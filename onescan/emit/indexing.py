@@ -12,50 +12,27 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from jax import lax
 
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, At, Index, Vec, add, spanning
 from onescan.emit.comparisons import maximum, minimum
-from onescan.emit.convert import convert, rounded
+from onescan.emit.convert import rounded
 from onescan.emit.emitter import CHEAP, Emitter
 from onescan.emit.joining import together
 from onescan.emit.math.features import AVX512, GPU, has
+from onescan.emit.places import (
+    asks,
+    clamped,
+    held,
+    lasts,
+    position_of,
+    read_position,
+)
 from onescan.emit.reduce import KINDS, highest, lowest
 from onescan.loop import Atom, Equation
 
 #: operations of a value that are written out for each lane that reads it elsewhere
 SHORT = 4
-
-
-def _position(e: Emitter, array: Array, index: tuple[Index, ...]) -> ty.Value:
-    """An element of an integer array as an i64 (or a vector of them)."""
-    return convert(e.b, array.at(index), array.dtype, np.dtype(np.int64))
-
-
-def _read_position(e: Emitter, array: Array, index: tuple[Index, ...]) -> ty.Value:
-    """The same for reads, where an unsigned position past the i64s is a large one."""
-    position = _position(e, array, index)
-    if array.dtype != np.uint64:
-        return position
-    width = ty.width_of(position)
-    wrapped = e.b.icmp_signed("<", position, ty.constant(ty.I64, 0, width))
-    return e.b.select(wrapped, ty.constant(ty.I64, (1 << 63) - 1, width), position)
-
-
-def _clamp(e: Emitter, position: ty.Value, last: int) -> Index:
-    if last <= 0:
-        return 0
-    width = ty.width_of(position)
-    zero, top = ty.constant(ty.I64, 0, width), ty.constant(ty.I64, last, width)
-    position = e.b.select(e.b.icmp_signed("<", position, zero), zero, position)
-    position = e.b.select(e.b.icmp_signed(">", position, top), top, position)
-    return spanning(e.b, position, 0, last)
-
-
-def _inside(e: Emitter, position: ty.Value, last: int) -> ty.Value:
-    top = ty.constant(ty.I64, last, ty.width_of(position))
-    return e.b.icmp_unsigned("<=", position, top)
 
 
 def _starts(
@@ -64,7 +41,7 @@ def _starts(
     shape = eqn.invars[0].aval.shape
     e.sync()
     return [
-        _clamp(e, position(e, start, ()), n - size)
+        clamped(e, position(e, start, ()), n - size)
         for start, n, size in zip(starts, shape, sizes, strict=True)
     ]
 
@@ -78,7 +55,7 @@ def dynamic_slice(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Arra
     x, *starts = operands
     (out,) = eqn.outvars
     x = _readable(e, eqn, x)
-    begin = _starts(e, eqn, starts, eqn.params["slice_sizes"], _read_position)
+    begin = _starts(e, eqn, starts, eqn.params["slice_sizes"], read_position)
 
     def at(index: tuple[Index, ...]) -> ty.Value:
         return x.at(tuple(add(e.b, i, s) for i, s in zip(index, begin, strict=True)))
@@ -90,7 +67,7 @@ def dynamic_update_slice(
     e: Emitter, eqn: Equation, operands: list[Array]
 ) -> list[Array]:
     x, update, *starts = operands
-    begin = _starts(e, eqn, starts, eqn.invars[1].aval.shape, _position)
+    begin = _starts(e, eqn, starts, eqn.invars[1].aval.shape, position_of)
     update = e.safe_source(update, x)
     target = e.overwritable(eqn, x)
     memory = target.memory
@@ -134,14 +111,17 @@ def _lane_by_lane(b: ty.Builder, index: tuple[Index, ...], at: At) -> ty.Value:
 def gather(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     x, indices = _readable(e, eqn, operands[0]), operands[1]
     (out,) = eqn.outvars
-    numbers, sizes = eqn.params["dimension_numbers"], eqn.params["slice_sizes"]
+    numbers = eqn.params["dimension_numbers"]
     shape, rank = eqn.invars[0].aval.shape, len(out.aval.shape)
-    fills = eqn.params["mode"] == lax.GatherScatterMode.FILL_OR_DROP
+    ready = e.ready.get(id(eqn))
+    indices = ready.places if ready else indices
     one_by_one = x.memory is None or not (has(e.b, AVX512) or has(e.b, GPU))
     along = numbers.start_index_map
-    clamped = one_by_one and not fills and len(along) == 1 and indices.cost > CHEAP
-    if clamped:  # in vectors, before they are taken apart
-        indices = _clamped(e, eqn.invars[1], indices, shape[along[0]] - sizes[along[0]])
+    last = lasts(eqn)
+    clamps = one_by_one and not asks(eqn) and len(along) == 1 and indices.cost > CHEAP
+    if clamps:  # in vectors, before they are taken apart
+        indices = _clamped(e, eqn.invars[1], indices, last[0])
+    is_held = clamps or ready is not None
     indices = e.once(indices) if x.memory is not None else e.materialise(indices)
     filler = ty.literal(_fill_value(eqn), x.dtype)
     hidden = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
@@ -163,14 +143,11 @@ def gather(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
             place[i] = batch[k]
         inside = None
         for k, i in enumerate(along):
-            position = _read_position(e, indices, (*batch, k))
-            last = shape[i] - sizes[i]
-            held = position if clamped else _clamp(e, position, last)
-            place[i] = add(e.b, place[i], held)
-            if fills:
-                ok = _inside(e, position, last)
-                both = ty.match(e.b, inside, ok) if inside is not None else []
-                inside = e.b.and_(*both) if both else ok
+            here, ok = _place(e, eqn, indices, (*batch, k), last[k], is_held)
+            place[i] = add(e.b, place[i], here)
+            inside = _both(e, inside, ok)
+        if ready and ready.inside:
+            inside = ready.inside.at(batch)
         value = x.at(tuple(place))
         if inside is None:
             return value
@@ -184,6 +161,28 @@ def gather(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     target = e.fresh(out)  # by one copy of the code, not one for each lane
     e.put(target, found, vector=None)
     return [target]
+
+
+def _place(
+    e: Emitter,
+    eqn: Equation,
+    indices: Array,
+    index: tuple[Index, ...],
+    last: int,
+    is_held: bool,
+) -> tuple[Index, ty.Value | None]:
+    """One number of a position, and whether it was inside, where that matters."""
+    if not is_held:
+        return held(e, indices, index, last, asks(eqn))
+    if last <= 0:
+        return 0, None
+    return spanning(e.b, read_position(e, indices, index), 0, last), None
+
+
+def _both(e: Emitter, x: ty.Value | None, y: ty.Value | None) -> ty.Value | None:
+    if x is None or y is None:
+        return y if x is None else x
+    return e.b.and_(*ty.match(e.b, x, y))
 
 
 def _fill_value(eqn: Equation) -> Any:
@@ -217,14 +216,9 @@ def scatter(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     shape = eqn.invars[0].aval.shape
     sizes = eqn.invars[2].aval.shape
     combine = SCATTERS[eqn.primitive.name]
-    # where a promise to stay in bounds is broken, XLA drops the update too
-    drops = eqn.params["mode"] != lax.GatherScatterMode.CLIP
+    last = lasts(eqn)
     hidden = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
     window = [i for i in range(len(shape)) if i not in hidden]
-    extent = dict.fromkeys(range(len(shape)), 1)
-    extent |= dict(
-        zip(window, (sizes[j] for j in numbers.update_window_dims), strict=True)
-    )
     batch_dims = [j for j in range(len(sizes)) if j not in numbers.update_window_dims]
     target = e.overwritable(eqn, x)
     memory = target.memory
@@ -243,13 +237,9 @@ def scatter(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
             place[i] = batch[k]
         inside = None
         for k, i in enumerate(numbers.scatter_dims_to_operand_dims):
-            position = _position(e, indices, (*batch, k))
-            last = shape[i] - extent[i]
-            place[i] = add(e.b, place[i], _clamp(e, position, last))
-            if drops:
-                ok = _inside(e, position, last)
-                both = ty.match(e.b, inside, ok) if inside is not None else []
-                inside = e.b.and_(*both) if both else ok
+            here, ok = held(e, indices, (*batch, k), last[k], asks(eqn))
+            place[i] = add(e.b, place[i], here)
+            inside = _both(e, inside, ok)
         value = updates.at(index)
         where = tuple(place)
         if combine is not None or inside is not None:
@@ -264,8 +254,8 @@ def scatter(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
         memory.store(e.b, where, value)
 
     # two updates may meet in one element, so vectors lie along windows only
-    last = len(sizes) - 1
-    vector = last if last in numbers.update_window_dims else None
+    inner = len(sizes) - 1
+    vector = inner if inner in numbers.update_window_dims else None
     apart = _apart(eqn, window)
     e.nest_in_order(updates.shape, updates.lanes, visit, target, vector, apart=apart)
     return [target]

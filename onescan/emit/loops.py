@@ -7,7 +7,7 @@ that is only addressed by constants in registers.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from itertools import product
 from math import inf, prod
@@ -123,6 +123,10 @@ class Loops:
         yield
         self.b.trips = before
 
+    def inside(self) -> AbstractContextManager[None]:
+        """Code that what comes after it may not have run through."""
+        return nullcontext()
+
     @contextmanager
     def _loop(
         self,
@@ -137,7 +141,8 @@ class Loops:
         b.position_at_end(head)
         index = b.phi(ty.I64)
         index.add_incoming(ir.Constant(ty.I64, 0), before)
-        yield index
+        with self.inside():
+            yield index
         following = b.add(index, ir.Constant(ty.I64, 1))
         index.add_incoming(following, b.block)
         done = self.function.append_basic_block("done")

@@ -25,8 +25,9 @@ def broadcast_in_dim(e: Emitter, eqn: Equation, operands: list[Array]) -> list[A
     (out,) = eqn.outvars
     x, shape = operands[0], eqn.invars[0].aval.shape
     dims = eqn.params["broadcast_dimensions"]
-    if prod(shape) < prod(out.aval.shape) and not e.pulls(eqn.invars[0], x):
-        x = e.once(x)
+    if prod(shape) < prod(out.aval.shape):
+        x = e.pulled_often(eqn.invars[0], x, out)
+        x = x if e.pulls(eqn.invars[0], x) else e.once(x)
 
     def at(index: tuple[Index, ...]) -> ty.Value:
         where = zip(shape, dims, strict=True)

@@ -145,7 +145,15 @@ def splat(b: Builder, value: Value, width: int) -> Value:
     if (half := _half_of(b, value)) is not None:
         return from_memory(b, splat(b, half, width), FLOAT16)
     first = b.insert_element(nothing(kind), value, FIRST)
-    return b.shuffle_vector(first, nothing(kind), positions(*[0] * width))
+    found = b.shuffle_vector(first, nothing(kind), positions(*[0] * width))
+    if (known := getattr(b, "spread", None)) is not None:
+        known[found.get_reference()] = value
+    return found
+
+
+def in_all_lanes(b: Builder, vector: Value) -> Value | None:
+    """The number that all lanes of a vector have, if it is known to be one."""
+    return getattr(b, "spread", {}).get(vector.get_reference())
 
 
 def _half_of(b: Builder, value: Value) -> Value | None:

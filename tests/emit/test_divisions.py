@@ -52,3 +52,20 @@ def test_constants(by):
     both = lambda c: lax.div(c, number) + lax.rem(c, number)
     found = in_a_loop(lambda _, c: both(c), x, x)
     np.testing.assert_array_equal(found, both(x))
+
+
+@pytest.mark.parametrize("f", [lax.div, lax.rem])
+@pytest.mark.parametrize("dtype", TYPES)
+def test_by_one_number(f, dtype):
+    """The divisor of each step is the same for all lanes."""
+    x, y = numbers(dtype, 3000)
+    info = np.iinfo(dtype)
+    few = [0, 1, 2, 3, 7, 10, 97, info.max - 1, info.max, info.min, info.min // 2]
+    few += [-1, -2, -7, -97] if info.min else [info.max // 2 + 1]
+    by = jnp.concatenate([jnp.array(few, dtype), y[:: len(y) // 60]])
+
+    with onescan.engine("native"):
+        step = lambda c, d: (c ^ f(x, d), f(x, d))
+        run = jax.jit(lambda x, by: onescan.scan(step, x, by))
+        _, found = run(x, by)
+    np.testing.assert_array_equal(found, jax.vmap(lambda d: f(x, d))(by))

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
 
 from llvmlite import ir
 
 from onescan.emit import dot
 from onescan.emit import types as ty
-from onescan.emit.arrays import Array
-from onescan.emit.emitter import Emitter, opaque
+from onescan.emit.arrays import Array, Index
+from onescan.emit.emitter import CHEAP, Emitter, opaque
 from onescan.emit.outer import is_outer, outer
 from onescan.emit.rules import RULES
 from onescan.emit.tile import Tile
 from onescan.loop import Atom, Equation
 from onescan.plan.plan import Plan
 from onescan.targets.cpu import heap
+from onescan.targets.cpu.positions import positions
 from onescan.targets.cpu.products.amx_steps import by_unit, unit
 from onescan.targets.cpu.products.panels import by_panels, panels_of, prepared
 from onescan.targets.cpu.products.steps import tiled
@@ -57,8 +60,37 @@ class CpuEmitter(Emitter):
         self.heap_bytes += size
         return opaque(self.heap[-1])
 
-    def pulled_often(self, var: Atom, array: Array) -> Array:
-        return array if self.pulls(var, array) else self.once(array)
+    def inside(self) -> AbstractContextManager[None]:
+        return self.b.inside()
+
+    def keeps(self, body: Any, var: Atom, array: Array) -> bool:
+        """Where a value is not pulled at one index alone."""
+        if not super().keeps(body, var, array):
+            return False
+        return var in self.plan.stored or len(body.places(var)) > 1
+
+    def computed_once(self, var: Atom, array: Array) -> Array:
+        if array.cost <= CHEAP:
+            return array
+
+        def at(index: tuple[Index, ...]) -> ty.Value:
+            known, key = self.b.pulled, (id(at), index)
+            if key not in known:
+                known[key] = array.at(index)
+            return known[key]
+
+        own = array.cost - sum(cost for _, cost in array.shared)
+        return replace(array, at=at, shared=array.shared | {(var, own)})
+
+    def pulled_often(self, var: Atom, array: Array, out: Atom) -> Array:
+        """In memory where it takes long, or would keep a carry from being renewed."""
+        if self.pulls(var, array):
+            return array
+        shape = self.plan.local_shape(out)
+        carries = [c.memory for c in self.body.homes.values() if c.shape == shape]
+        if array.memory is None and array.reads.intersection(carries):
+            return self.materialise(array)
+        return self.once(array)
 
     def finish(self) -> None:
         """Give back what lies on the heap."""
@@ -70,5 +102,8 @@ class CpuTile(Tile):
     @contextmanager
     def _prepared(self) -> Iterator[None]:
         constant = lambda var: self._whole(self.variables.index(var))
-        with unit(self.e, constant), prepared(self.e, constant):
+        ready = unit, prepared, positions
+        with ExitStack() as steps:
+            for make in ready:
+                steps.enter_context(make(self.e, constant))
             yield

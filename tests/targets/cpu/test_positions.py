@@ -1,0 +1,81 @@
+"""Positions that are the same in every step are held inside before the first one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from compare import assert_same
+from jax import lax
+from kernels import by_kernel, by_xla, inputs_of, loop_in, plan_of
+
+from onescan.targets.cpu import current, positions
+
+STEPS, EDGES = 9, 13
+MODES = ("fill", "clip", "promise_in_bounds")
+
+
+def read(mode: str, dtype: Any, rank: int) -> Any:
+    """A loop that reads rows of its carry, in two ways if `rank` is 2."""
+
+    def run(c: Any, places: Any, xs: Any) -> Any:
+        def step(c: Any, x: Any) -> Any:
+            at = c.at[tuple(places[k] for k in range(rank))]
+            found = at.get(mode=mode, wrap_negative_indices=False)  # type: ignore[arg-type]
+            return c * x + 0.01 * found.sum(), found
+
+        return lax.scan(step, c, xs)
+
+    shape = (7, 5)[:rank]
+    return loop_in(
+        run, jnp.ones(shape), jnp.ones((rank, EDGES), dtype), jnp.ones(STEPS)
+    )
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The positions that were made ready."""
+    found: list[Any] = []
+    held = positions._held
+
+    def spy(*args: Any) -> Any:
+        found.append(held(*args))
+        return found[-1]
+
+    monkeypatch.setattr(positions, "_held", spy)
+    return found
+
+
+@pytest.mark.parametrize("rank", [1, 2])
+@pytest.mark.parametrize("dtype", ["int32", "uint32"])
+@pytest.mark.parametrize("mode", MODES)
+def test_reads(mode: str, dtype: str, rank: int) -> None:
+    """Whatever the positions are: those of the inputs are of any size."""
+    loop = read(mode, dtype, rank)
+    inputs = inputs_of(loop)
+    assert_same(by_kernel(plan_of(loop), inputs), by_xla(loop, inputs), rounding=64)
+
+
+def test_they_are_made_ready_once(made: list[Any]) -> None:
+    loop = read("promise_in_bounds", "int32", 1)
+    current().build(plan_of(loop))
+    assert len(made) == 1
+    assert made[0].inside is None  # a promise that is broken reads from inside
+
+
+def test_unless_they_change(made: list[Any]) -> None:
+    f = lambda c, xs: lax.scan(lambda c, x: (c[x], ()), c, xs)
+    loop = loop_in(f, jnp.ones(EDGES), jnp.ones((STEPS, EDGES), "int32"))
+    inputs = inputs_of(loop)
+    assert_same(by_kernel(plan_of(loop), inputs), by_xla(loop, inputs))
+    assert not made
+
+
+def test_lanes_that_share_them() -> None:
+    f = lambda c, p: lax.scan(lambda c, _: (jnp.sin(c[p]), c.sum()), c, length=STEPS)
+    many = jax.vmap(f, (0, None))
+    loop = loop_in(many, jnp.ones((64, EDGES)), jnp.arange(EDGES))
+    inputs = inputs_of(loop)
+    assert_same(by_kernel(plan_of(loop), inputs), by_xla(loop, inputs), rounding=64)
