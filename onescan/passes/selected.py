@@ -19,8 +19,6 @@ from onescan.plan.work import work_of
 from onescan.primitives import record_of
 from onescan.primitives.record import results
 
-#: kinds of primitives that give each element by itself
-PLAIN = frozenset({"elementwise", "identity", "source", "view"})
 #: operations of all branches for each number that they give, like tanh and a few more
 EACH = 24
 #: more than that many are not chosen from one by one
@@ -32,7 +30,7 @@ def cheap(eqn: Equation, branches: Sequence[ClosedJaxpr], platform: str) -> bool
     if platform == "cpu" or eqn.effects or not 1 < len(branches) <= BRANCHES:
         return False
     inside = [inner for branch in branches for inner in branch.jaxpr.eqns]
-    if any(inner.effects or record_of(inner).kind not in PLAIN for inner in inside):
+    if any(inner.effects or not record_of(inner).alone for inner in inside):
         return False
     done = sum(work.operations for b in branches for work in work_of(b.jaxpr))
     return done <= EACH * results(eqn)

@@ -56,8 +56,4 @@ IDENTITIES = of_kind("identity")
 CONTROL = of_kind("control")
 UPDATES = of_kind("update")
 #: what costs nothing: its readers read its operand
-FREE = frozenset(
-    name
-    for name, r in PRIMITIVES.items()
-    if r.kind in ("view", "source", "identity") and r.work is None
-)
+FREE = frozenset(name for name, r in PRIMITIVES.items() if r.moves and r.work is None)

@@ -81,9 +81,19 @@ class Primitive:
         """Elements that an equation computes, and operations of each."""
         if self.work is not None:
             return self.work(eqn)
-        if self.kind in ("view", "source", "identity"):
+        if self.moves:
             return results(eqn), 0.0
         return results(eqn), float(max(self.cost, 1))
+
+    @property
+    def moves(self) -> bool:
+        """Whether it computes nothing: its elements are there, or made of nothing."""
+        return self.kind in ("view", "source", "identity")
+
+    @property
+    def alone(self) -> bool:
+        """Whether each element is given by itself."""
+        return self.moves or self.kind == "elementwise"
 
     @property
     def movable(self) -> bool:

@@ -89,8 +89,7 @@ class _Laid:
     def moved(self, loop: Loop) -> float:
         """Numbers of the largest result of a tile that nothing is computed for."""
         jaxpr: Any = loop.body.jaxpr
-        plain = ("view", "source", "identity")
-        made = [eqn for eqn in jaxpr.eqns if record_of(eqn).kind in plain]
+        made = [eqn for eqn in jaxpr.eqns if record_of(eqn).moves]
         there = {v for eqn in made for v in eqn.outvars}.union(jaxpr.invars)
         before = jaxpr.invars[loop.num_consts :]
         outs = zip_longest(jaxpr.outvars, before[: loop.num_carry])
