@@ -18,11 +18,18 @@ EACH = 40
 #: the same on a GPU, where loops of a thread are written out: twice what the longest
 #: kernel of `make bench-gpu` has
 LEAST_ON_GPU = 24_000
+#: instructions that take some 10 ms to emit
+LONG = 600
 
 
 def instructions(module: Any) -> int:
     """Instructions of a module, before LLVM has seen it."""
     return sum(len(block.instructions) for f in module.functions for block in f.blocks)
+
+
+def is_long(module: Any) -> bool:
+    """Whether it took long to emit."""
+    return instructions(module) > LONG
 
 
 def require_short(loop: Loop, module: Any, on_gpu: bool = False) -> None:

@@ -193,7 +193,8 @@ def called(compiled: Compiled, target: Target, found: Seen) -> Lower:
         joined = plan.joined - apart(plan, given)
         here = replace(plan, joined=joined, zeros=zeros)
         seen = views(here, given, ctx.avals_in, target.reads_two_arrays)
-        if not seen and joined == plan.joined:
+        plain = not seen or (seen.counts_alone and target.is_long(compiled.kernel))
+        if plain and joined == plan.joined:
             _measure(compiled, target, Placed(plainly, ctx.avals_in), found)
             return plainly()(ctx, *args)
         found.notes.update(dict.fromkeys(seen.notes))

@@ -47,6 +47,11 @@ class Views:
         return bool(self.starts or self.tails or self.counters)
 
     @property
+    def counts_alone(self) -> bool:
+        """Whether all that a kernel need not read is numbers of steps."""
+        return bool(self.counters) and not (self.starts or self.tails)
+
+    @property
     def notes(self) -> list[str]:
         found = []
         if count := len({*self.starts, *self.tails}):

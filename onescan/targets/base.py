@@ -127,6 +127,10 @@ class Target(ABC):
         """About how many seconds it takes to compile a kernel, where that is known."""
         return 0.0
 
+    def is_long(self, kernel: Any) -> bool:
+        """Whether it takes long to emit, too long for a kernel that counts steps."""
+        return False
+
     @property
     def costs(self) -> Costs | None:
         """What instructions cost on the device, where that is known."""

@@ -8,6 +8,7 @@ import pytest
 from passing import by_both as run
 
 import onescan
+from onescan.targets.cpu import current
 
 STEPS = 9
 
@@ -136,6 +137,17 @@ def test_counts_are_not_read(dtype, reverse):
     text, notes = run(program, values(16))
     assert "iota" not in text
     assert notes == ["took 1 x that counts steps from the loop itself"]
+
+
+def test_a_long_kernel_is_not_made_anew_to_count(monkeypatch):
+    monkeypatch.setattr(type(current()), "is_long", lambda *_: True)
+
+    def program(scan, c):
+        return scan(lambda c, i: (0.5 * c + i, c), c, jnp.arange(STEPS))
+
+    text, notes = run(program, values(16))
+    assert "iota" in text
+    assert notes == []
 
 
 def test_a_loop_that_only_counts():

@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 from onescan import compat
-from onescan.emit.budget import instructions, require_short
+from onescan.emit.budget import instructions, is_long, require_short
 from onescan.loop import Equation, LeaveToXla, Loop, nbytes
 from onescan.naming import millions
 from onescan.passes import LAST_PASSES, PASSES, XLA_PASSES
@@ -166,6 +166,9 @@ class Cpu(Target):
 
     def by_xla(self, loop: Loop) -> Speed:
         return Speed(xla=by_xla(loop, self.machine.cores, self.costs))
+
+    def is_long(self, kernel: Kernel) -> bool:
+        return is_long(kernel.module)
 
     def choice(self, plan: Plan, kernel: Kernel, settings: Settings) -> Choice | None:
         if kernel.profile is None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from onescan import compat
-from onescan.emit.budget import require_short
+from onescan.emit.budget import is_long, require_short
 from onescan.loop import Equation, LeaveToXla, Loop
 from onescan.passes import PARALLEL_PASSES, WIDE_PASSES, XLA_WIDE_PASSES
 from onescan.plan.data_parallel import meetings
@@ -146,6 +146,9 @@ class Nvidia(Target):
 
     def require_short(self, plan: Plan, kernel: Kernel) -> None:
         require_short(plan.loop, kernel.module, on_gpu=True)
+
+    def is_long(self, kernel: Kernel) -> bool:
+        return is_long(kernel.module)
 
     def choice(self, plan: Plan, kernel: Kernel, settings: Settings) -> Choice | None:
         """Threads that have lanes for themselves win, unless each must do too much."""
