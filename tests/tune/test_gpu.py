@@ -118,15 +118,20 @@ def test_what_instructions_cost() -> None:
         assert times.native is not None
         return 1e9 * times.native
 
-    assert seconds(load=1) == pytest.approx(HOPPER.access)
+    assert seconds(load=1) == pytest.approx(HOPPER.turn)
     assert seconds(fdiv=2) == pytest.approx(2 * HOPPER.division)
+    assert seconds(**{"call llvm.sqrt.f32": 2}) == pytest.approx(2 * HOPPER.root)
     assert seconds(**{"call llvm.nvvm.barrier0": 1}) == pytest.approx(HOPPER.barrier)
-    assert seconds(add=1) == pytest.approx(HOPPER.turn)
+    team = "call llvm.nvvm.barrier.cluster.wait.aligned"
+    assert seconds(**{team: 1}) == pytest.approx(HOPPER.meeting)
+    assert seconds(load=1, br=1) == pytest.approx(HOPPER.access + HOPPER.branch)
     assert seconds(fadd=1, br=1) == pytest.approx(HOPPER.operation + HOPPER.branch)
     assert seconds(132, load=1) == seconds(load=1) < seconds(264, load=1)
     # many threads take turns, each instruction after the other
     assert seconds(threads=1024, load=1) == pytest.approx(8 * HOPPER.turn)
     assert seconds(threads=1024, br=1) == pytest.approx(HOPPER.branch)
+    eight = 8 * HOPPER.turns_of_division * HOPPER.turn
+    assert seconds(threads=1024, fdiv=1) == pytest.approx(eight)
 
 
 def test_blocks_wait_for_what_they_stream() -> None:

@@ -40,6 +40,14 @@ EACH = 24
 EACH_OF_TEAM = 4
 #: operations of a number that is read and written, and nothing else
 MOVED = 4
+#: operations of all that is computed element by element for each thread of a block that
+#: has a multiprocessor for itself, and elements of the largest of them for 512 threads:
+#: waiting for each other takes such threads 20 ns (40 loops of `benchmarks/textbook.py`
+#: and their gradients with 32 to 512 threads, an H200)
+EACH_ALONE = 8
+MANY = 2048
+#: what is a little more than a power of two is done by so many threads
+ROUNDED = 4 / 3
 #: weights with which two blocks fit into one multiprocessor, or four smaller ones
 LIGHT, LIGHTER = 16384, 8192
 #: threads of each of so many blocks
@@ -97,6 +105,16 @@ class _Laid:
             v for v, old in outs if v is not old and isinstance(v, Var) and v in there
         ]
         return max(map(self._elements, moved), default=0.0)
+
+    def alone(self) -> tuple[float, float]:
+        """The most results of a tile that are computed one by one; their operations."""
+        most = total = 0.0
+        for work in self.works:
+            done = self.operations[id(work.eqn)]
+            if done and record_of(work.eqn).alone:
+                most = max(most, done / (work.each * work.times))
+                total += done
+        return most, total
 
     def _elements(self, var: Any) -> float:
         lanes = self.lane_of.get(var, {}).values()
@@ -161,8 +179,13 @@ def block_plan(
     kept = weights if parallel else weights // team
     largest = max(*laid.operations.values(), MOVED * laid.moved(loop), 0.0)
     each = EACH_OF_TEAM if parallel else EACH
-    threads = _threads(kept, largest / each, BESIDE[blocks])
-    if laid.tiles <= chip.cores and (parallel or team == 1):
+    wanted = largest / each
+    alone = laid.tiles <= chip.cores and (parallel or team == 1)
+    if alone and not parallel:
+        most, operations = laid.alone()
+        wanted = max(wanted, min(most * ROUNDED, operations / EACH_ALONE))
+    threads = _threads(kept, wanted, BESIDE[blocks])
+    if alone:
         threads = max(threads, _more_threads(weights, laid))
     unit = 0
     if parallel is None:
@@ -230,8 +253,10 @@ def _more_threads(weights: int, laid: _Laid) -> int:
     """Threads of a block that has a multiprocessor for itself, if it needs many."""
     others = (n for eqn, n in laid.operations.items() if eqn not in laid.steady)
     largest = max(others, default=0.0)
-    fitting = (n for n in MORE if largest >= MORE[n] and n * SIZES[n] >= weights)
-    return max(fitting, default=0)
+    enough = {n for n in MORE if largest >= MORE[n]}
+    if laid.alone()[0] >= MANY:
+        enough.add(min(MORE))
+    return max((n for n in enough if n * SIZES[n] >= weights), default=0)
 
 
 def _steady_products(loop: Loop) -> dict[int, int]:

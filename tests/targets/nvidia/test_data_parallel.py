@@ -182,8 +182,8 @@ def test_states_of_outer_products() -> None:
 
 def test_a_team_where_one_block_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """Known by its kernel, where operations alone do not say so."""
-    monkeypatch.setattr(shared_out, "MEETING", 40_000)
-    loop, _ = loop_of(states, numbers(8, 64, 64), (numbers(9, 8, 64),) * 3)
+    monkeypatch.setattr(shared_out, "MEETING", 400_000)
+    loop, _ = loop_of(states, numbers(8, 128, 128), (numbers(9, 8, 128),) * 3)
     plan = TARGET.plan(loop)
     assert plan.parallel is None
     plan, kernel = TARGET.verified(*TARGET.fitting(plan))
