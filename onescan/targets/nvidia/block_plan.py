@@ -182,11 +182,11 @@ def block_plan(
     wanted = largest / each
     alone = laid.tiles <= chip.cores and (parallel or team == 1)
     if alone and not parallel:
-        most, operations = laid.alone()
-        wanted = max(wanted, min(most * ROUNDED, operations / EACH_ALONE))
+        elements, operations = laid.alone()
+        wanted = max(wanted, min(elements * ROUNDED, operations / EACH_ALONE))
     threads = _threads(kept, wanted, BESIDE[blocks])
     if alone:
-        threads = max(threads, _more_threads(weights, laid))
+        threads = max(threads, _more_threads(weights, laid, parallel is None))
     unit = 0
     if parallel is None:
         unit = unit_of(loop, team, lambda v, i: i in laid.lane_of.get(v, {}))
@@ -249,12 +249,12 @@ def _threads(weights: int, wanted: float, most: int = 256) -> int:
     return max(enough[0], few)
 
 
-def _more_threads(weights: int, laid: _Laid) -> int:
+def _more_threads(weights: int, laid: _Laid, by_itself: bool) -> int:
     """Threads of a block that has a multiprocessor for itself, if it needs many."""
     others = (n for eqn, n in laid.operations.items() if eqn not in laid.steady)
     largest = max(others, default=0.0)
     enough = {n for n in MORE if largest >= MORE[n]}
-    if laid.alone()[0] >= MANY:
+    if by_itself and laid.alone()[0] >= MANY:
         enough.add(min(MORE))
     return max((n for n in enough if n * SIZES[n] >= weights), default=0)
 

@@ -300,6 +300,22 @@ def test_a_block_where_a_thread_takes_long() -> None:
     assert not many.grid.together
 
 
+@pytest.mark.parametrize(
+    ("bodies", "threads"), [(3, 32), (8, 256), (16, 256), (32, 512)]
+)
+def test_threads_for_each_pair(bodies: int, threads: int) -> None:
+    """A thread for each number that is computed, until they are as many as it pays."""
+
+    def step(x: Any, _: Any) -> Any:
+        apart = x[None] - x[:, None]
+        square = (apart**2).sum(-1) + 0.1
+        return x + 0.01 * (apart / (square * jnp.sqrt(square))[..., None]).sum(1), ()
+
+    f = lambda x: onescan.scan(step, x, None, length=100)
+    plan, _ = only_plan((f, np.ones((bodies, 3), np.float32)))
+    assert plan.grid.threads == threads
+
+
 def test_too_much_for_a_block_is_left() -> None:
     expected = "one step holds 500 KiB of values, more than the {} KiB that a block of "
     expected += "GPU threads can keep"
