@@ -25,17 +25,15 @@ from onescan.loop import Atom, Equation
 from onescan.plan.parts_read import parts_read
 from onescan.primitives import ELEMENTWISE, FREE, IDENTITIES, UPDATES
 
+#: what pulls its operands at its own index
+POINTWISE = ELEMENTWISE | IDENTITIES
 #: what computes each element where it is pulled
-FUSED = ELEMENTWISE | FREE | IDENTITIES
+FUSED = POINTWISE | FREE
 #: what reads values that are put together of pieces, position by position
-IN_PIECES = (
-    ELEMENTWISE
-    | IDENTITIES
-    | {
-        *("broadcast_in_dim", "concatenate", "expand_dims", "pad", "reshape", "rev"),
-        *("slice", "split", "squeeze", "transpose"),
-    }
-)
+IN_PIECES = POINTWISE | {
+    *("broadcast_in_dim", "concatenate", "expand_dims", "pad", "reshape", "rev"),
+    *("slice", "split", "squeeze", "transpose"),
+}
 
 
 class Body:
@@ -199,7 +197,7 @@ def _places(jaxpr: Jaxpr, uses: Counter[Any]) -> dict[Any, set[Any]]:
             found[var] |= {(k, n) for n in range(uses[var])}
     for eqn in reversed(jaxpr.eqns):
         out: Any = eqn.outvars[0]
-        through = eqn.primitive.name in ELEMENTWISE | IDENTITIES
+        through = eqn.primitive.name in POINTWISE
         ends = found[out] if len(found[out]) == 1 else {id(out)}
         var: Any
         for k, var in enumerate(eqn.invars):

@@ -74,7 +74,7 @@ class CpuEmitter(Emitter):
             return array
 
         def at(index: tuple[Index, ...]) -> ty.Value:
-            known, key = self.b.pulled, (id(at), index)
+            known, key = self.b.pulled, (at, index)
             if key not in known:
                 known[key] = array.at(index)
             return known[key]
