@@ -80,6 +80,7 @@ class GpuCosts:
     xla_pivot: float = 1100.0
     xla_reflection: float = 1500.0
     xla_sweeps: float = 13000.0
+    xla_singular: float = 17500.0
 
 
 HOPPER = GpuCosts("NVIDIA, fitted to an H200")
@@ -158,14 +159,18 @@ def by_xla(loop: Loop, costs: GpuCosts = HOPPER) -> float:
     row = {
         "lu": costs.xla_pivot,
         **dict.fromkeys(("qr", "geqrf", "ormqr"), costs.xla_reflection),
-        **dict.fromkeys(("eigh", "svd"), costs.xla_sweeps),
+        "eigh": costs.xla_sweeps,
+        "svd": costs.xla_singular,
     }
     taken = costs.xla_step
     for work in step_of(loop):
         name = work.eqn.primitive.name.removeprefix(OF_PARTS)
-        taken += work.times * each.get(record_of(work.eqn).kind, 0.0)
+        calls = work.times * (
+            2 if name == "qr" else 1
+        )  # reflections, and their product
+        taken += calls * each.get(record_of(work.eqn).kind, 0.0)
         if name in row:
-            taken += work.times * row[name] * min(work.eqn.invars[0].aval.shape[-2:])
+            taken += calls * row[name] * min(work.eqn.invars[0].aval.shape[-2:])
         taken += work.operations * costs.xla_operation
     rounds = sum(_rounds(jaxpr) for jaxpr in loop.rounds)
     return 1e-9 * (taken + rounds * costs.xla_round)

@@ -13,6 +13,7 @@ from onescan.passes import PARALLEL_PASSES, WIDE_PASSES, XLA_WIDE_PASSES
 from onescan.plan.data_parallel import meetings
 from onescan.plan.layout import buffer_layouts
 from onescan.plan.plan import Plan
+from onescan.plan.work import equations
 from onescan.primitives import record_of
 from onescan.switches import Settings
 from onescan.targets.base import Lower, Placed, Target
@@ -164,7 +165,7 @@ class Nvidia(Target):
         )
         here = settings.trials > 0 and compat.runs_on_gpu()
         border = BORDER
-        if (times.native or 0.0) >= BUSY:
+        if (times.native or 0.0) >= BUSY and not _has_matrices(plan.loop):
             border = replace(BORDER, sure=SURE_IF_BUSY, slower=LIKELY_IF_BUSY)
         return choose_engine(plan.loop, times, settings.may_measure, name, here, border)
 
@@ -194,3 +195,8 @@ class Nvidia(Target):
         loop XLA may not make a command buffer of it (on an H200, 0.5x to 1.6x).
         """
         return record_of(eqn).kind != "product"
+
+
+def _has_matrices(loop: Loop) -> bool:
+    """Whether a step factors matrices, for which XLA's libraries wait as long."""
+    return any(record_of(eqn).kind == "matrix" for eqn in equations(loop.body.jaxpr))

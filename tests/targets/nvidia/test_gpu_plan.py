@@ -300,9 +300,7 @@ def test_a_block_where_a_thread_takes_long() -> None:
     assert not many.grid.together
 
 
-@pytest.mark.parametrize(
-    ("bodies", "threads"), [(3, 32), (8, 256), (16, 256), (32, 512)]
-)
+@pytest.mark.parametrize(("bodies", "threads"), [(3, 32), (16, 256), (32, 512)])
 def test_threads_for_each_pair(bodies: int, threads: int) -> None:
     """A thread for each number that is computed, until they are as many as it pays."""
 
