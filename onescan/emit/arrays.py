@@ -376,3 +376,8 @@ class Array:
     steady: bool = False  # whether it is known to be the same in every step
     cuts: Cuts = ()  # where loops over it are better cut; () is nowhere
     window: tuple[Array, tuple[int, ...]] | None = None  # of what, and from where on
+
+    @property
+    def own_cost(self) -> int:
+        """Operations of an element that nobody else pulls."""
+        return self.cost - sum(cost for _, cost in self.shared)

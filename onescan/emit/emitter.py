@@ -140,14 +140,14 @@ class Emitter(Loops):
         steady = bool(operands) and not moving and all(a.steady for a in operands)
         moved = (a.elsewhere if pointwise else a.reads for a in operands)
         shared = frozenset().union(*(a.shared for a in operands))
-        alone = sum(a.cost - _total(a.shared) for a in operands)
+        alone = sum(a.own_cost for a in operands)
         return Array(
             shape=self.plan.local_shape(var),
             dtype=np.dtype(var.aval.dtype if dtype is None else dtype),
             at=at,
             reads=frozenset().union(*(a.reads for a in operands)),
             elsewhere=frozenset().union(*moved),
-            cost=cost + alone + _total(shared),
+            cost=cost + alone + sum(each for _, each in shared),
             shared=shared,
             depth=1 + max((a.depth for a in operands), default=0),
             lanes=self.plan.local_lanes(var),
@@ -322,10 +322,6 @@ class Emitter(Loops):
         self.before_a_branch()
         with self.b.if_then(first):
             yield
-
-
-def _total(shared: Iterable[tuple[Any, int]]) -> int:
-    return sum(cost for _, cost in shared)
 
 
 def _joined(var: Atom, operands: tuple[Array, ...]) -> Cuts:

@@ -79,8 +79,8 @@ class CpuEmitter(Emitter):
                 known[key] = array.at(index)
             return known[key]
 
-        own = array.cost - sum(cost for _, cost in array.shared)
-        return replace(array, at=at, shared=array.shared | {(var, own)})
+        shared = array.shared | {(var, array.own_cost)}
+        return replace(array, at=at, shared=shared)
 
     def pulled_often(self, var: Atom, array: Array, out: Atom) -> Array:
         """In memory where it takes long, or would keep a carry from being renewed."""

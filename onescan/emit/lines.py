@@ -1,0 +1,42 @@
+"""Instructions that are text from the start, and what is known to stand in memory."""
+
+from __future__ import annotations
+
+from onescan.emit import types as ty
+
+
+class Line:
+    """An instruction that is written: the type and name of its result, its text."""
+
+    __slots__ = ("name", "text", "type")
+
+    def __init__(self, kind: ty.Kind, name: str, text: str) -> None:
+        self.type, self.name, self.text = kind, name, text
+
+    def get_reference(self) -> str:
+        """The name, as llvmlite asks for it."""
+        return self.name
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class Place(Line):
+    """A pointer into the memory `root`, at a known byte or (None) somewhere."""
+
+    __slots__ = ("offset", "root")
+
+
+class Held:
+    """The values known to stand in one memory, all of `size` bytes.
+
+    Those at known bytes are at multiples of the size, so they do not overlap.
+    Those elsewhere, by the names of their pointers, may overlap anything.
+    """
+
+    __slots__ = ("at", "size", "somewhere")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.at: dict[int, ty.Value] = {}
+        self.somewhere: dict[str, ty.Value] = {}
