@@ -166,6 +166,18 @@ def matrix_products(rng):
 
 
 @case()
+def products_of_no_terms(rng):
+    """A filter without inputs: the weights of its inputs have no columns."""
+    weights, mix = jnp.zeros((64, 0)), normal(rng, 64, 64) * 0.05
+
+    def f(c, x):
+        driven = weights @ jnp.concatenate([x[:0], c[:0]])
+        return mix @ c + driven + x, driven * 2 + c
+
+    return Problem(f, jnp.ones(64), normal(rng, 5, 64))
+
+
+@case()
 def jitted_body(rng):
     @jax.jit
     def f(c, x):

@@ -53,7 +53,7 @@ def dot_general(e: BlockEmitter, eqn: Equation, operands: list[Array]) -> list[A
     steady = (x.steady or y.steady) and not together
     if steady and prod(left.sizes) <= FEW and e.body.uses[eqn.outvars[0]] == 1:
         return [_where_pulled(e, eqn, left, right)]
-    if not bx and ty.is_float(dtype) and steady:
+    if not bx and ty.is_float(dtype) and steady and 0 not in left.sizes:
         weights = y.steady and (not x.steady or prod(y.shape) >= prod(x.shape))
         pair = (right, left) if weights else (left, right)
         found = _Weights(e, eqn.outvars[0], *pair, swapped=weights).emit()
