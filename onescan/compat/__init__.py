@@ -58,3 +58,4 @@ from onescan.compat.sources import placed as placed
 from onescan.compat.sources import positions_of as positions_of
 from onescan.compat.sources import scope_of as scope_of
 from onescan.compat.sources import source_of as source_of
+from onescan.compat.special_functions import special_function as special_function

@@ -30,6 +30,7 @@ from onescan.passes.keys import is_key, key_params, selection
 from onescan.passes.philox import drawn
 from onescan.passes.quotients import by_reciprocal
 from onescan.passes.selected import cheap
+from onescan.passes.special import special_function
 from onescan.primitives.reductions import REDUCED
 
 Atom = Any
@@ -149,7 +150,8 @@ def expand(
 def _expansion(eqn: JaxprEqn) -> Callable[..., Any] | None:
     """What an equation computes, as a function to be traced, where that says more."""
     keys = compat.keys_as_bits(eqn) or selection(eqn)
-    return keys or _permutation(eqn) or definition(eqn) or drawn(eqn)
+    function = special_function(eqn) or definition(eqn)
+    return keys or _permutation(eqn) or function or drawn(eqn)
 
 
 def _selected(
