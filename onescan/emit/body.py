@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from jax.extend.core import Jaxpr, Literal, Var
 
+from onescan import compat
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Memory
 from onescan.emit.convert import convert
@@ -34,6 +35,10 @@ IN_PIECES = POINTWISE | {
     *("broadcast_in_dim", "concatenate", "expand_dims", "pad", "reshape", "rev"),
     *("slice", "split", "squeeze", "transpose"),
 }
+
+
+#: elements of an array from which a loop inside should not copy it
+TABLE = 64
 
 
 class Body:
@@ -161,6 +166,27 @@ class Body:
         self.e.put(target, x)
         return target
 
+    def taken_over(
+        self, given: Atom, var: Atom, others: Iterable[Array]
+    ) -> Array | None:
+        """The memory of `given`, if a loop or branch may write `var` into it.
+
+        That is, where nobody reads what stands there later, nor do `others`, which it
+        reads on the way.
+        """
+        if (
+            not isinstance(given, Var)
+            or (x := self.env[given]).memory not in self.owned
+        ):
+            return None
+        types = (self.e.plan.local_shape(var), self.e.plan.local_lanes(var))
+        read = any(x.memory in other.reads for other in others)
+        if (x.shape, x.lanes) != types or read or self.last[given] > self.now:
+            return None
+        if self._needed_later(x.memory):
+            return None
+        return self.e.stored(x.memory, x.shape, x.lanes)  # type: ignore[arg-type]
+
     def _needed_later(self, memory: Memory | None) -> bool:
         """Put lazy readers of `memory` aside; say if somebody still needs it."""
         for var, array in list(self.env.items()):
@@ -249,12 +275,10 @@ def ordered(jaxpr: Jaxpr, early: bool) -> list[Equation]:
         But for readers that need what is `waiting` itself: they come too late, and the
         update is made in a copy.
         """
-        eqn = jaxpr.eqns[k]
-        if eqn.primitive.name not in UPDATES or not isinstance(eqn.invars[0], Var):
-            return before(k)
         later = [
             r
-            for r in readers[eqn.invars[0]]
+            for v in _overwritten(jaxpr.eqns[k])
+            for r in readers[v]
             if r > k and not any(needs(r, w) for w in (k, *waiting))
         ]
         return [*before(k), *later]
@@ -277,6 +301,32 @@ def ordered(jaxpr: Jaxpr, early: bool) -> list[Equation]:
                 done.add(k)
                 order.append(jaxpr.eqns[k])
     return order
+
+
+def _overwritten(eqn: Equation) -> list[Var]:
+    """What an equation may write to: the operand of an update, tables of a loop."""
+    operands: list[Any] = []
+    if eqn.primitive.name in UPDATES:
+        operands = list(eqn.invars[:1])
+    else:
+        first, end = carried(eqn)
+        inits: list[Any] = list(eqn.invars[first:end])
+        operands = [v for v in inits if prod(v.aval.shape) >= TABLE]
+    return [v for v in operands if isinstance(v, Var)]
+
+
+def carried(eqn: Equation) -> tuple[int, int]:
+    """Where the operands that a loop carries begin and end; nowhere for what is none.
+
+    Its first results are what they become.
+    """
+    if eqn.primitive.name == "while":
+        first = eqn.params["cond_nconsts"] + eqn.params["body_nconsts"]
+        return first, len(eqn.invars)
+    if eqn.primitive.name == "scan":
+        inner = compat.loop_of(eqn.params)
+        return inner.num_consts, inner.num_consts + inner.num_carry
+    return 0, 0
 
 
 def _levels(jaxpr: Jaxpr, producer: dict[Any, int]) -> list[int]:

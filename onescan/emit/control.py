@@ -20,12 +20,13 @@ from onescan import compat
 from onescan.emit import types as ty
 from onescan.emit.across import any_of
 from onescan.emit.arrays import Array, Index
-from onescan.emit.body import Body
+from onescan.emit.body import Body, carried
 from onescan.emit.counted import Counted, counted
 from onescan.emit.emitter import Emitter
 from onescan.loop import Atom, Equation, Loop
 from onescan.plan.patience import operations_in
 from onescan.plan.work import ROUNDS, work_of
+from onescan.primitives import UPDATES
 
 #: steps of an inner loop that are written one after the other, if they are short
 MOST = 4
@@ -47,11 +48,23 @@ def emit_body(
     return Body(e, jaxpr, args, owned, homes or {}, wanted_twice).run()
 
 
-def carries(e: Emitter, variables: Any, inits: list[Array]) -> list[Array]:
-    """Memory for the carries of a loop, holding their first values."""
-    cells = [e.fresh(v) for v in variables]
-    for cell, init in zip(cells, inits, strict=True):
-        e.put(cell, init)
+def _carries(
+    e: Emitter, eqn: Equation, operands: list[Array], first: int, variables: Any
+) -> list[Array]:
+    """Memory for the carries of a loop, holding their first values.
+
+    Their own, where nobody else needs it: a table that is filled by loops inside a loop
+    is not copied for each of its rows.
+    """
+    cells = []
+    for k, var in enumerate(variables, start=first):
+        others = (*operands[:k], *operands[k + 1 :])
+        cell = e.body.taken_over(eqn.invars[k], var, others)
+        if cell is None:
+            cell = e.fresh(var)
+            e.put(cell, operands[k])
+        cells.append(cell)
+    e.body.owned.update(cell.memory for cell in cells)
     return cells
 
 
@@ -99,11 +112,8 @@ def scan(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     consts = operands[: inner.num_consts]
     consts = [e.once(a) for a in consts]
     xs = [e.once(a) for a in operands[fixed:]]
-    cells = carries(
-        e,
-        jaxpr.invars[inner.num_consts : fixed],
-        operands[inner.num_consts : fixed],
-    )
+    inits = jaxpr.invars[inner.num_consts : fixed]
+    cells = _carries(e, eqn, operands, inner.num_consts, inits)
     ys = [e.fresh(v) for v in eqn.outvars[inner.num_carry :]]
     new = jaxpr.invars[fixed:]
 
@@ -165,7 +175,7 @@ def while_(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     nc, nb = params["cond_nconsts"], params["body_nconsts"]
     cond_consts = [e.once(a) for a in operands[:nc]]
     body_consts = [e.once(a) for a in operands[nc : nc + nb]]
-    cells = carries(e, body.invars[nb:], operands[nc + nb :])
+    cells = _carries(e, eqn, operands, nc + nb, body.invars[nb:])
     if (count := _written_out(e, eqn)) is not None:
         _rounds(e, eqn, count, cond_consts, body_consts, cells)
         return cells
@@ -258,7 +268,6 @@ def cond(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     which, *args = operands
     args = [e.once(a) for a in args]
     branches = eqn.params["branches"]
-    results = [e.fresh(v) for v in eqn.outvars]
     e.sync()
     number: Any = which.at(())
     if ty.is_bool(which.dtype):
@@ -268,6 +277,9 @@ def cond(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     if last:  # out of range means the nearest branch
         low = e.b.icmp_signed("<", number, ir.Constant(kind, 0))
         number = e.b.select(low, ir.Constant(kind, 0), number)
+    taken = _taken_over(e, eqn, args)
+    results = [taken.get(k) or e.fresh(v) for k, v in enumerate(eqn.outvars)]
+    e.body.owned.update(result.memory for result in results)
     blocks = [e.function.append_basic_block("branch") for _ in branches]
     done = e.function.append_basic_block("chosen")
     switch = e.b.switch(number, blocks[-1])
@@ -275,12 +287,40 @@ def cond(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
         switch.add_case(ir.Constant(kind, k), blocks[k])
     for block, branch in zip(blocks, branches, strict=True):
         e.begin_at(block)
-        outs = emit_body(e, branch.jaxpr, args, set())
-        for result, value in zip(results, outs, strict=True):
-            e.put(result, value)
+        owned = {result.memory for result in taken.values()}
+        homes = _homes(branch.jaxpr.outvars, results)
+        renew(e, results, emit_body(e, branch.jaxpr, args, owned, homes))
         e.b.branch(done)
     e.begin_at(done)
     return results
+
+
+def _taken_over(e: Emitter, eqn: Equation, args: list[Array]) -> dict[int, Array]:
+    """By result of a conditional: the memory of an argument that branches change."""
+    found: dict[int, Array] = {}
+    for k, var in enumerate(eqn.outvars):
+        origins = (_origin(b.jaxpr, k) for b in eqn.params["branches"])
+        place = next((i for i in origins if i is not None), None)
+        if place is not None:
+            others = (*args[:place], *args[place + 1 :], *found.values())
+            memory = e.body.taken_over(eqn.invars[1 + place], var, others)
+            found.update({} if memory is None else {k: memory})
+    return found
+
+
+def _origin(jaxpr: Any, k: int) -> int | None:
+    """The argument of which a result is a later state: as it is, updated, carried."""
+    makers = {v: (eqn, i) for eqn in jaxpr.eqns for i, v in enumerate(eqn.outvars)}
+    var = jaxpr.outvars[k]
+    while isinstance(var, Var) and var in makers:
+        eqn, i = makers[var]
+        if eqn.primitive.name in UPDATES:
+            var = eqn.invars[0]
+        elif i < (places := carried(eqn))[1] - places[0]:
+            var = eqn.invars[places[0] + i]
+        else:
+            return None
+    return next((i for i, v in enumerate(jaxpr.invars) if v is var), None)
 
 
 RULES = {"cond": cond, "scan": scan, "while": while_}

@@ -16,6 +16,7 @@ from onescan.passes.constants import constants
 from onescan.passes.derive import derive
 from onescan.passes.hoist import hoist
 from onescan.passes.in_place import in_place
+from onescan.passes.invariants import invariants
 from onescan.passes.lanewise import lanewise
 from onescan.passes.linear import linear
 from onescan.passes.narrow import narrow
@@ -59,4 +60,4 @@ PARALLEL_PASSES = (linear, simplify)
 #: at last, for every kernel
 KERNEL_PASSES = (windows, borders, pairs, narrow)
 #: for a while loop
-WHILE_PASSES = (constants, pairs, unchanged, lanewise)
+WHILE_PASSES = (constants, pairs, unchanged, invariants, lanewise)

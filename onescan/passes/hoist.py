@@ -74,7 +74,7 @@ def hoist(loop: Loop, draws: Draws = "few", sums: bool = False) -> Split | None:
     drawn = _drawn(loop, parts.eqns, kinds, draws)
     gone = (eqn for eqn in parts.eqns if _leaves(eqn, kinds, draws, sums))
     outside = {v for eqn in gone for v in eqn.outvars} | drawn
-    outside -= _numbers(parts.eqns)
+    outside -= numbers(parts.eqns)
     kept = slice_of(parts.eqns, parts.results, {*parts.inputs, *outside})
     crossing = reads(kept, parts.results) & outside
     if not crossing:
@@ -136,7 +136,7 @@ def _sums_on_the_way(
 def _leaves(eqn: JaxprEqn, kinds: dict[Var, Kind], draws: Draws, sums: bool) -> bool:
     kind = kinds[eqn.outvars[0]] if eqn.outvars else "bound"
     if kind == "fixed":
-        return not eqn.effects and _is_worth_keeping(eqn)
+        return not eqn.effects and is_worth_keeping(eqn)
     heavy = leaves(eqn, kinds, draws) or (sums and is_long_sum(eqn))
     return kind == "free" and heavy
 
@@ -170,7 +170,7 @@ def _drawn(
     return found
 
 
-def _numbers(eqns: Sequence[JaxprEqn]) -> set[Var]:
+def numbers(eqns: Sequence[JaxprEqn]) -> set[Var]:
     """Single values computed from literals alone."""
     found: set[Var] = set()
     for eqn in eqns:
@@ -179,7 +179,7 @@ def _numbers(eqns: Sequence[JaxprEqn]) -> set[Var]:
     return found
 
 
-def _is_worth_keeping(eqn: JaxprEqn) -> bool:
+def is_worth_keeping(eqn: JaxprEqn) -> bool:
     """Whether loading a fixed value beats computing it anew: not what only spreads
     smaller values out."""
     work, size = operations(eqn), elements(eqn.outvars)

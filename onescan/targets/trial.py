@@ -26,8 +26,9 @@ SECONDS, BYTES = 0.01, 64 << 20
 #: the same of the faster engine up to which the whole loop is tried, which is compiled
 #: already, if compiling a copy does not take longer
 WHOLE_SECONDS, WHOLE_BYTES = 0.3, 256 << 20
-#: steps of a copy in which what a kernel does once, before the first, weighs little
-LASTING = 32
+#: steps of a copy in which what a kernel does once, before the first, weighs little,
+#: and seconds that they may take
+LASTING, LASTING_SECONDS = 32, 0.05
 
 
 def tried(
@@ -41,14 +42,13 @@ def tried(
     loop = plan.loop.in_steps()
     each, step = nbytes(loop.x_avals + loop.y_avals), expected.native or 1e-9
     slower, faster = max(step, expected.xla or 0.0), min(step, expected.xla or step)
-    least = LASTING if LASTING * faster <= WHOLE_SECONDS else 2
-    some = max(int(SECONDS / slower) + 1, least)
+    some = max(int(SECONDS / slower) + 1, min(LASTING, int(LASTING_SECONDS / faster)))
     some = max(2, min(loop.length, some, BYTES // max(each, 1)))
     theirs = (loop.plain or loop).in_steps().replace(length=some)
     scales = _weights(loop)
     xla = Trial(bound(theirs, stock(theirs)), arguments(theirs), theirs.length, scales)
     short = loop.length * faster <= max(WHOLE_SECONDS, target.making(kernel))
-    whole = loop.length * each <= WHOLE_BYTES and short
+    whole = loop is plan.loop and loop.length * each <= WHOLE_BYTES and short
     ours = loop if whole else loop.replace(length=some)
     if ours is not plan.loop:
         plan, kernel = target.verified(*target.fitting(target.plan(ours)))

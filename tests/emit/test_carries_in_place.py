@@ -41,7 +41,67 @@ STEPS_AND_STORES: dict[str, tuple[int, Step, int]] = {
             lax.scan(lambda s, _: ((s[0] * 0.5 + x,), ()), (c[0],), length=8)[0],
             (),
         ),
-        10,
+        8,
+    ),
+    "a loop fills a row": (
+        1,
+        lambda c, x: (
+            lax.fori_loop(0, 8, lambda i, s: (s[0].at[i, 1].add(s[0][2, i] * x),), c),
+            (),
+        ),
+        0,
+    ),
+    "a loop reads the old one": (
+        1,
+        lambda c, x: (
+            lax.fori_loop(0, 8, lambda i, s: (s[0].at[i, 1].add(c[0][i, 1]),), c),
+            (),
+        ),
+        2,
+    ),
+    "a loop goes on with a row": (
+        1,
+        lambda c, x: (
+            (lax.while_loop(lambda s: s[0, 0] < 9, lambda s: s.at[0].add(1.0), c[0]),),
+            c[0][1].sum() + x,
+        ),
+        0,
+    ),
+    "a branch changes it": (
+        1,
+        lambda c, x: (
+            (lax.cond(c[0][0, 1] > 0, lambda t: t.at[3, 1].set(x), lambda t: t, c[0]),),
+            (),
+        ),
+        0,
+    ),
+    "a branch with a loop changes it": (
+        1,
+        lambda c, x: (
+            (
+                lax.cond(
+                    x > 0,
+                    lambda t: t.at[3].multiply(2.0),
+                    lambda t: lax.fori_loop(0, 5, lambda i, t: t.at[i].add(x), t),
+                    c[0],
+                ),
+            ),
+            (),
+        ),
+        0,
+    ),
+    "a branch gives back the old one too": (
+        2,
+        lambda c, x: (
+            lax.cond(
+                x > 0,
+                lambda t, u: (t.at[3].set(u[1]), t),
+                lambda t, u: (u, u.at[4].set(t[0] + x)),
+                *c,
+            ),
+            (),
+        ),
+        7,
     ),
 }
 
