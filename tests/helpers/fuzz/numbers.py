@@ -51,11 +51,12 @@ def matrix(pool: Pool) -> Proposal | None:
         "jnp.linalg.qr({a})[1]",
         "jnp.linalg.inv({a})",
         "jnp.linalg.slogdet({a})[1]",
-        "jnp.linalg.det({a})",
         "jnp.linalg.eigvalsh({a} + {d})",
         "jnp.linalg.svd({a}, compute_uv=False)",
         "jnp.linalg.norm({a}, ord=2, axis=(-2, -1))",
     ]
+    if n:  # of nothing JAX itself has no gradient
+        forms.append("jnp.linalg.det({a})")
     if pool.mode != "grad":  # of vectors of values that may be near to each other
         forms += [TANH_OF_MATRIX, ROOT_OF_MATRIX]
     text = pool.choice(forms)
