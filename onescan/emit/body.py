@@ -171,17 +171,17 @@ class Body:
     ) -> Array | None:
         """The memory of `given`, if a loop or branch may write `var` into it.
 
-        That is, where nobody reads what stands there later, nor do `others`, which it
-        reads on the way.
+        That is, where nobody reads what stands there later.  What `others`, which it
+        reads on the way, have of it is put away before, where that is little.
         """
-        if (
-            not isinstance(given, Var)
-            or (x := self.env[given]).memory not in self.owned
-        ):
+        x = self.env[given] if isinstance(given, Var) else None
+        if x is None or x.memory not in self.owned:
             return None
         types = (self.e.plan.local_shape(var), self.e.plan.local_lanes(var))
-        read = any(x.memory in other.reads for other in others)
-        if (x.shape, x.lanes) != types or read or self.last[given] > self.now:
+        readers = [other for other in others if x.memory in other.reads]
+        dear = sum(prod(other.shape) for other in readers) * 2 > prod(x.shape)
+        stays = any(other.memory is not None for other in readers)
+        if (x.shape, x.lanes) != types or dear or stays or self.last[given] > self.now:
             return None
         if self._needed_later(x.memory):
             return None
@@ -310,6 +310,8 @@ def _overwritten(eqn: Equation) -> list[Var]:
         operands = list(eqn.invars[:1])
     else:
         first, end = carried(eqn)
+        if eqn.primitive.name == "cond":
+            first, end = 1, len(eqn.invars)
         inits: list[Any] = list(eqn.invars[first:end])
         operands = [v for v in inits if prod(v.aval.shape) >= TABLE]
     return [v for v in operands if isinstance(v, Var)]

@@ -49,23 +49,32 @@ def emit_body(
 
 
 def _carries(
-    e: Emitter, eqn: Equation, operands: list[Array], first: int, variables: Any
-) -> list[Array]:
-    """Memory for the carries of a loop, holding their first values.
+    e: Emitter, eqn: Equation, operands: list[Array], variables: Any
+) -> tuple[list[Array], list[Array]]:
+    """Memory for the carries of a loop, holding their first values, and its constants
+    and xs, which read none of it.
 
     Their own, where nobody else needs it: a table that is filled by loops inside a loop
     is not copied for each of its rows.
     """
-    cells = []
+    first, end = carried(eqn)
+    cells: list[Array | None] = []
     for k, var in enumerate(variables, start=first):
         others = (*operands[:k], *operands[k + 1 :])
-        cell = e.body.taken_over(eqn.invars[k], var, others)
-        if cell is None:
-            cell = e.fresh(var)
-            e.put(cell, operands[k])
-        cells.append(cell)
-    e.body.owned.update(cell.memory for cell in cells)
-    return cells
+        cells.append(e.body.taken_over(eqn.invars[k], var, others))
+    taken = {cell.memory for cell in cells if cell is not None}
+    fixed = [_apart(e, a, taken) for a in (*operands[:first], *operands[end:])]
+    fresh = {k: e.fresh(v) for k, v in enumerate(variables) if cells[k] is None}
+    for k, cell in fresh.items():
+        e.put(cell, operands[first + k])
+    found = [cell or fresh[k] for k, cell in enumerate(cells)]
+    e.body.owned.update(cell.memory for cell in found)
+    return found, fixed
+
+
+def _apart(e: Emitter, array: Array, written: set[Any]) -> Array:
+    """The same values, cheap to pull, and not read from memory that is written to."""
+    return e.materialise(array) if array.reads & written else e.once(array)
 
 
 def renew(e: Emitter, cells: list[Array], values: list[Array]) -> None:
@@ -109,11 +118,9 @@ def _free(pending: list[tuple[Array, Array]]) -> int | None:
 def scan(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     inner = compat.loop_of(eqn.params)
     jaxpr, fixed = inner.body.jaxpr, inner.num_consts + inner.num_carry
-    consts = operands[: inner.num_consts]
-    consts = [e.once(a) for a in consts]
-    xs = [e.once(a) for a in operands[fixed:]]
     inits = jaxpr.invars[inner.num_consts : fixed]
-    cells = _carries(e, eqn, operands, inner.num_consts, inits)
+    cells, given = _carries(e, eqn, operands, inits)
+    consts, xs = given[: inner.num_consts], given[inner.num_consts :]
     ys = [e.fresh(v) for v in eqn.outvars[inner.num_carry :]]
     new = jaxpr.invars[fixed:]
 
@@ -173,9 +180,8 @@ def while_(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     params = eqn.params
     cond, body = params["cond_jaxpr"].jaxpr, params["body_jaxpr"].jaxpr
     nc, nb = params["cond_nconsts"], params["body_nconsts"]
-    cond_consts = [e.once(a) for a in operands[:nc]]
-    body_consts = [e.once(a) for a in operands[nc : nc + nb]]
-    cells = _carries(e, eqn, operands, nc + nb, body.invars[nb:])
+    cells, given = _carries(e, eqn, operands, body.invars[nb:])
+    cond_consts, body_consts = given[:nc], given[nc:]
     if (count := _written_out(e, eqn)) is not None:
         _rounds(e, eqn, count, cond_consts, body_consts, cells)
         return cells
@@ -266,8 +272,10 @@ def _where(e: Emitter, var: Atom, test: Array, new: Array, old: Array) -> Array:
 
 def cond(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     which, *args = operands
-    args = [e.once(a) for a in args]
     branches = eqn.params["branches"]
+    taken = _taken_over(e, eqn, args)
+    written = {result.memory for result in taken.values()}
+    args = [a if a.memory in written else _apart(e, a, written) for a in args]
     e.sync()
     number: Any = which.at(())
     if ty.is_bool(which.dtype):
@@ -277,7 +285,6 @@ def cond(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     if last:  # out of range means the nearest branch
         low = e.b.icmp_signed("<", number, ir.Constant(kind, 0))
         number = e.b.select(low, ir.Constant(kind, 0), number)
-    taken = _taken_over(e, eqn, args)
     results = [taken.get(k) or e.fresh(v) for k, v in enumerate(eqn.outvars)]
     e.body.owned.update(result.memory for result in results)
     blocks = [e.function.append_basic_block("branch") for _ in branches]
@@ -287,9 +294,8 @@ def cond(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
         switch.add_case(ir.Constant(kind, k), blocks[k])
     for block, branch in zip(blocks, branches, strict=True):
         e.begin_at(block)
-        owned = {result.memory for result in taken.values()}
         homes = _homes(branch.jaxpr.outvars, results)
-        renew(e, results, emit_body(e, branch.jaxpr, args, owned, homes))
+        renew(e, results, emit_body(e, branch.jaxpr, args, set(written), homes))
         e.b.branch(done)
     e.begin_at(done)
     return results

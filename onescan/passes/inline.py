@@ -125,6 +125,8 @@ def _equation(
         raise LeaveToXla(f"`{name}` at {compat.source_of(eqn)} has no native rule")
     inputs, params = key_params(eqn, inputs)
     params = _inner(name, params, platform)
+    if name == jp.cond_p.name:
+        inputs, params = _each_once(inputs, params)
     if name == jp.cond_p.name and cheap(eqn, params["branches"], platform):
         return _selected(eqn, inputs, params["branches"], eqns, platform)
     outvars = [Var(_physical(v.aval)) for v in eqn.outvars]
@@ -260,6 +262,36 @@ def _inner(name: str, params: dict[str, Any], platform: str) -> dict[str, Any]:
         branches = tuple(flatten(branch, platform) for branch in params["branches"])
         return {**params, "branches": branches}
     return params
+
+
+def _each_once(
+    inputs: list[Atom], params: dict[str, Any]
+) -> tuple[list[Atom], dict[str, Any]]:
+    """A conditional that is given each value once, which its branches share.
+
+    JAX gives it twice what a function is given and also sees around it; a branch that
+    changes its argument would then have to keep the other.
+    """
+    which, *args = inputs
+    firsts = [next(k for k, v in enumerate(args) if v is arg) for arg in args]
+    kept = [k for k, first in enumerate(firsts) if k == first]
+    if len(kept) == len(args):
+        return inputs, params
+    branches = tuple(_sharing(branch, firsts) for branch in params["branches"])
+    return [which, *(args[k] for k in kept)], {**params, "branches": branches}
+
+
+def _sharing(closed: ClosedJaxpr, firsts: list[int]) -> ClosedJaxpr:
+    """The same function with one parameter for all that are given the same."""
+    jaxpr = closed.jaxpr
+    pairs = zip(jaxpr.invars, firsts, strict=True)
+    names: dict[Any, Any] = {v: jaxpr.invars[first] for v, first in pairs}
+    read = lambda atoms: [names.get(v, v) if isinstance(v, Var) else v for v in atoms]
+    eqns = [eqn.replace(invars=read(eqn.invars)) for eqn in jaxpr.eqns]
+    invars = [v for k, v in enumerate(jaxpr.invars) if firsts[k] == k]
+    info = jaxpr.debug_info._replace(arg_names=None, result_paths=None)
+    outs = read(jaxpr.outvars)
+    return ClosedJaxpr(Jaxpr([], invars, outs, eqns, debug_info=info), closed.consts)
 
 
 def _live(eqns: list[JaxprEqn], outs: list[Atom]) -> list[JaxprEqn]:
