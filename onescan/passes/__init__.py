@@ -2,8 +2,9 @@
 
 In the order they run.  Accumulators go first, because a product that is only
 summed must not be computed for each step before it is; `in_place` sees the sums that
-stay; `ahead` frees what `hoist` then takes; `simplify` comes before the others to show
-them less, and after them to drop what nobody reads any more.
+stay, and `inside` those of loops inside; `ahead` frees what `hoist` then takes;
+`simplify` comes before the others to show them less, and after them to drop what nobody
+reads any more.
 """
 
 from functools import partial
@@ -16,6 +17,7 @@ from onescan.passes.constants import constants
 from onescan.passes.derive import derive
 from onescan.passes.hoist import hoist
 from onescan.passes.in_place import in_place
+from onescan.passes.inside import inside
 from onescan.passes.invariants import invariants
 from onescan.passes.lanewise import lanewise
 from onescan.passes.linear import linear
@@ -43,13 +45,16 @@ def _out(draws: Draws, sums: bool = False) -> tuple[Pass, ...]:
 
 #: for a loop that becomes a kernel of a CPU
 PASSES = (
-    *(constants, simplify, updates, accumulate, in_place, ahead, hoist, sink),
+    *(constants, simplify, inside, updates, accumulate, in_place, ahead, hoist, sink),
     *(derive, simplify, spread, orient, collapse),
 )
 #: for one of a CPU at last
 LAST_PASSES = (superwords,)
 #: for one that becomes a kernel of a device with more threads than it may have lanes
-WIDE_PASSES = (constants, simplify, updates, accumulate, in_place, *_out("all", True))
+WIDE_PASSES = (
+    *(constants, simplify, inside, updates, accumulate, in_place),
+    *_out("all", True),
+)
 _accumulators = (simplify, partial(accumulate, reductions=True))
 #: for one that XLA runs, where every accumulator is work too
 XLA_PASSES = (*_accumulators, *_out("all"))
@@ -60,4 +65,4 @@ PARALLEL_PASSES = (linear, simplify)
 #: at last, for every kernel
 KERNEL_PASSES = (windows, borders, pairs, narrow)
 #: for a while loop
-WHILE_PASSES = (constants, pairs, unchanged, invariants, lanewise)
+WHILE_PASSES = (constants, inside, pairs, unchanged, invariants, lanewise)
