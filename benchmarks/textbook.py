@@ -43,7 +43,7 @@ def main() -> int:
     ratios = {}
     for name in names:
         step, carry, xs, length = LOOPS[name]
-        if options.grad and not _is_real(carry):
+        if options.grad and not _has_gradient(LOOPS[name]):
             continue
         times, compiling = measured((step, carry, xs, length), options)
         ratios[name] = times["stock"] / times["onescan"]
@@ -88,6 +88,18 @@ def _gradient(loop: Loop) -> Any:
         return sum((leaf**2).sum() * 1e-3 for leaf in leaves if _is_real(leaf))
 
     return jax.grad(loss)
+
+
+def _has_gradient(loop: Loop) -> bool:
+    """Whether the carry is one of real numbers, and no while loop is inside."""
+    _, carry, xs, _ = loop
+    if not _is_real(carry):
+        return False
+    try:
+        jax.eval_shape(_gradient(loop), carry, xs)
+    except ValueError:
+        return False
+    return True
 
 
 def _is_real(tree: Any) -> bool:
