@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 from jax.extend.core import Jaxpr, Literal, Var
 
-from onescan import compat
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Memory
 from onescan.emit.convert import convert
 from onescan.emit.emitter import DEEPEST, Emitter
+from onescan.emit.states import TABLE, carried
 from onescan.loop import Atom, Equation
 from onescan.plan.parts_read import parts_read
 from onescan.primitives import ELEMENTWISE, FREE, IDENTITIES, UPDATES
@@ -35,10 +35,6 @@ IN_PIECES = POINTWISE | {
     *("broadcast_in_dim", "concatenate", "expand_dims", "pad", "reshape", "rev"),
     *("slice", "split", "squeeze", "transpose"),
 }
-
-
-#: elements of an array from which a loop inside should not copy it
-TABLE = 64
 
 
 class Body:
@@ -315,20 +311,6 @@ def _overwritten(eqn: Equation) -> list[Var]:
         inits: list[Any] = list(eqn.invars[first:end])
         operands = [v for v in inits if prod(v.aval.shape) >= TABLE]
     return [v for v in operands if isinstance(v, Var)]
-
-
-def carried(eqn: Equation) -> tuple[int, int]:
-    """Where the operands that a loop carries begin and end; nowhere for what is none.
-
-    Its first results are what they become.
-    """
-    if eqn.primitive.name == "while":
-        first = eqn.params["cond_nconsts"] + eqn.params["body_nconsts"]
-        return first, len(eqn.invars)
-    if eqn.primitive.name == "scan":
-        inner = compat.loop_of(eqn.params)
-        return inner.num_consts, inner.num_consts + inner.num_carry
-    return 0, 0
 
 
 def _levels(jaxpr: Jaxpr, producer: dict[Any, int]) -> list[int]:

@@ -20,13 +20,13 @@ from onescan import compat
 from onescan.emit import types as ty
 from onescan.emit.across import any_of
 from onescan.emit.arrays import Array, Index
-from onescan.emit.body import Body, carried
+from onescan.emit.body import Body
 from onescan.emit.counted import Counted, counted
 from onescan.emit.emitter import Emitter
+from onescan.emit.states import argument_of, carried
 from onescan.loop import Atom, Equation, Loop
 from onescan.plan.patience import operations_in
 from onescan.plan.work import ROUNDS, work_of
-from onescan.primitives import UPDATES
 
 #: steps of an inner loop that are written one after the other, if they are short
 MOST = 4
@@ -305,28 +305,11 @@ def _taken_over(e: Emitter, eqn: Equation, args: list[Array]) -> dict[int, Array
     """By result of a conditional: the memory of an argument that branches change."""
     found: dict[int, Array] = {}
     for k, var in enumerate(eqn.outvars):
-        origins = (_origin(b.jaxpr, k) for b in eqn.params["branches"])
-        place = next((i for i in origins if i is not None), None)
-        if place is not None:
+        if (place := argument_of(eqn, k)) is not None:
             others = (*args[:place], *args[place + 1 :], *found.values())
             memory = e.body.taken_over(eqn.invars[1 + place], var, others)
             found.update({} if memory is None else {k: memory})
     return found
-
-
-def _origin(jaxpr: Any, k: int) -> int | None:
-    """The argument of which a result is a later state: as it is, updated, carried."""
-    makers = {v: (eqn, i) for eqn in jaxpr.eqns for i, v in enumerate(eqn.outvars)}
-    var = jaxpr.outvars[k]
-    while isinstance(var, Var) and var in makers:
-        eqn, i = makers[var]
-        if eqn.primitive.name in UPDATES:
-            var = eqn.invars[0]
-        elif i < (places := carried(eqn))[1] - places[0]:
-            var = eqn.invars[places[0] + i]
-        else:
-            return None
-    return next((i for i, v in enumerate(jaxpr.invars) if v is var), None)
 
 
 RULES = {"cond": cond, "scan": scan, "while": while_}

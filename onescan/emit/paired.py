@@ -6,6 +6,7 @@ who still reads.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from jax.extend.core import Var
@@ -13,6 +14,7 @@ from llvmlite import ir
 
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Memory
+from onescan.emit.states import TABLE, origin
 from onescan.emit.tile import Tile
 from onescan.loop import Atom
 from onescan.primitives import UPDATES
@@ -35,16 +37,20 @@ class PairedTile(Tile):
         return self.e.stored(self._turn(self.paired[var], step), shape, lanes)
 
     def _updated(self) -> set[Any]:
-        """The carries that are changed in place."""
+        """The carries that are changed in place: by updates, or tables by loops."""
         jaxpr = self.loop.body.jaxpr
-        made = {v: eqn for eqn in jaxpr.eqns for v in eqn.outvars}
-        return {
-            before
-            for before, after in zip(self.carries, jaxpr.outvars, strict=False)
-            if isinstance(after, Var)
-            and after in made
-            and made[after].primitive.name in UPDATES
-        }
+        made = {v: eqn.primitive.name for eqn in jaxpr.eqns for v in eqn.outvars}
+        found = set()
+        for before, after in zip(self.carries, jaxpr.outvars, strict=False):
+            name = made.get(after) if isinstance(after, Var) else None
+            table = prod(before.aval.shape) >= TABLE and origin(jaxpr, after) is before
+            if name in UPDATES or (name and table):
+                found.add(before)
+        return found
+
+    def _owned(self, cells: dict[Any, Array]) -> set[Any]:
+        # who reads one place in a step is not waited for
+        return {cell.memory for var, cell in cells.items() if var not in self.paired}
 
     def _resides(self, var: Atom, init: Array) -> bool:
         return var not in self.paired and super()._resides(var, init)

@@ -274,7 +274,7 @@ class Tile(Buffers):
                 args.append(known[var])
             else:
                 args.append(self._argument(var, t))
-        owned = {cell.memory for cell in cells.values()}
+        owned = self._owned(cells)
         after = zip(self.carries, self.loop.body.jaxpr.outvars, strict=False)
         homes = {
             new: cells[old]
@@ -287,6 +287,10 @@ class Tile(Buffers):
             var: self.e.once(value) if var in self.wanted_twice else value
             for var, value in values.items()
         }
+
+    def _owned(self, cells: dict[Any, Array]) -> set[Any]:
+        """The memory of carries that a step may write to before its end."""
+        return {cell.memory for cell in cells.values()}
 
     def _argument(self, var: Var, t: ty.Value) -> Array:
         i = self.loop.body.jaxpr.invars.index(var)
