@@ -208,6 +208,16 @@ def slicing_in(pool: Pool) -> Proposal | None:
     return Proposal(text, (x, u, i), x.exact and u.exact, max(x.bound, u.bound))
 
 
+#: loops and branches that change a few elements, and read others
+TABLES = (
+    "lax.fori_loop(0, 4, lambda i, s: s.at[i].set(jnp.sin(s[::-1][i])), {0})",
+    "lax.fori_loop(0, 3, lambda i, s: lax.fori_loop(0, 3, "
+    "lambda j, s: s.at[j].set(jnp.cos(s[i] + s[j])), s), {0})",
+    "lax.scan(lambda s, i: (s.at[i].add(0.5), jnp.sin(s[0])), {0}, jnp.arange(3))[0]",
+)
+CHANGED = "lax.cond({1}, lambda s: s.at[0].set(jnp.sin(s[-1])), lambda s: s, {0})"
+
+
 def control(pool: Pool) -> Proposal | None:
     x = pool.pick(lambda v: v.is_float)
     if x is None:
@@ -245,6 +255,9 @@ def control(pool: Pool) -> Proposal | None:
             ),
             ("lax.map(lambda t: jnp.sin(t) * t, {0})", (x,)),
         ]
+    if x.shape and x.shape[0]:
+        forms += [(table, (x,)) for table in TABLES]
+        forms += [(CHANGED, (x, p))] if p else []
     text, args = pool.choice(forms)
     return Proposal(text, args, False, bound)
 
