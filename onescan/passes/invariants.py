@@ -32,18 +32,21 @@ def invariants(loop: Loop) -> Split | None:
             worth.update(eqn.outvars if is_worth_keeping(eqn) else ())
     worth -= numbers(body.eqns)
     kept = slice_of(body.eqns, body.outvars, {*body.invars, *worth})
-    crossing = reads(kept, body.outvars) & worth
-    made = [v for eqn in body.eqns for v in eqn.outvars if v in crossing]
+    wanted = reads(kept, body.outvars)
+    made = [v for eqn in body.eqns for v in eqn.outvars if v in wanted & worth]
     if not made or nbytes([v.aval for v in made]) > MOST:
         return None
+
+    read = [v for v in consts if v in wanted]
 
     def before(args: Values) -> Values:
         first, second, carry = parts.split(args)
         known = dict(zip(consts, second, strict=True))
-        return [*first, *second, *evaluate(body.eqns, known, made), *carry]
+        once = evaluate(body.eqns, known, made)
+        return [*first, *(known[v] for v in read), *once, *carry]
 
     info = body.debug_info._replace(arg_names=None, result_paths=None)
-    invars = [*consts, *made, *parts.carry]
+    invars = [*read, *made, *parts.carry]
     smaller = Jaxpr([], invars, body.outvars, kept, debug_info=info)
     inside = set(map(id, kept))
     moved = [e for e in body.eqns if id(e) not in inside and operations(e)]
@@ -54,7 +57,7 @@ def invariants(loop: Loop) -> Split | None:
             ClosedJaxpr(parts.cond, []),
             ClosedJaxpr(smaller, []),
             parts.cond_consts,
-            len(consts) + len(made),
+            len(read) + len(made),
             [True] * len(parts.carry),
         ),
         before=before,

@@ -90,6 +90,7 @@ ROUNDS = jnp.linspace(-1, 1, N * N, dtype=jnp.float32).reshape(N, N), jnp.zeros(
 def test_invariants_of_while_loops() -> None:
     split = invariants(*loops_in(iterated, *ROUNDS))
     assert split is not None
+    assert len(split.loop.const_avals) == 1, "what only they need is not passed on"
     inside_of_it = [name for name, _ in names_in(split.loop.body.jaxpr)]
     assert "while" in inside_of_it
     assert not {"sort", "exp", "dot_general"} & {*inside_of_it}
