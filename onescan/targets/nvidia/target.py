@@ -25,6 +25,7 @@ from onescan.targets.nvidia.machine import Chip
 from onescan.targets.nvidia.plan import choose
 from onescan.targets.nvidia.ptx import ptx
 from onescan.targets.nvidia.unrolling import makes_a_graph, unrolled_steps
+from onescan.targets.nvidia.warps import WARP
 from onescan.targets.trial import tried
 from onescan.tune import store
 from onescan.tune.choose import Border, Choice
@@ -41,10 +42,11 @@ BORDER = Border(sure=2.0, hopeless=0.5, slower=1.0)
 #: can try it (a hundred boids, predicted to be 1.34 times as fast, were 0.5 times)
 BUSY, SURE_IF_BUSY, LIKELY_IF_BUSY = 4e-6, 3.0, 1.5
 #: seconds of a step of a single thread from which a block is thought of, and how many
-#: times shorter its steps must be
-LONG_ALONE, SHORTER = 5e-7, 2.5
+#: times shorter its steps must be; less where its values fill a warp (states of GLA,
+#: Mamba and RWKV-7, predicted to be 2.2 to 2.4 times shorter, are 1.8 to 3.2 times)
+LONG_ALONE, SHORTER, SHORTER_IF_FILLED = 5e-7, 2.5, 2.0
 #: the same of a block, for which a team is thought of, and seconds in which blocks meet
-LONG_TOGETHER, SHORTER_BY_TEAMS, MEETING = 4e-6, 1.6, 1e-6
+LONG_TOGETHER, SHORTER_BY_TEAMS, MEETING = 2e-6, 1.6, 3e-7
 
 
 @dataclass(frozen=True)
@@ -94,8 +96,10 @@ class Nvidia(Target):
             return plan, kernel
         taken = self._native(plan, kernel)
         other = self._other(plan, alone=False) if taken >= LONG_ALONE else None
-        shorter = other is not None and self._native(*other) * SHORTER <= taken
-        return other if other and shorter else (plan, kernel)
+        if other is None:
+            return plan, kernel
+        least = SHORTER_IF_FILLED if _fills_a_warp(other[0]) else SHORTER
+        return other if self._native(*other) * least <= taken else (plan, kernel)
 
     def _by_teams(self, plan: Plan, kernel: Kernel) -> tuple[Plan, Kernel]:
         assert plan.grid is not None
@@ -200,3 +204,9 @@ class Nvidia(Target):
 def _has_matrices(loop: Loop) -> bool:
     """Whether a step factors matrices, for which XLA's libraries wait as long."""
     return any(record_of(eqn).kind == "matrix" for eqn in equations(loop.body.jaxpr))
+
+
+def _fills_a_warp(plan: Plan) -> bool:
+    """Whether some value that a block computes has a number for each thread."""
+    made = (v for eqn in plan.loop.body.jaxpr.eqns for v in eqn.outvars)
+    return any(prod(plan.local_shape(v)) >= WARP for v in made)
