@@ -275,7 +275,7 @@ def cond(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     branches = eqn.params["branches"]
     taken = _taken_over(e, eqn, args)
     written = {result.memory for result in taken.values()}
-    args = [a if a.memory in written else _apart(e, a, written) for a in args]
+    args = [_apart(e, a, written) for a in args]
     e.sync()
     number: Any = which.at(())
     if ty.is_bool(which.dtype):

@@ -13,11 +13,9 @@ from onescan.loop import Loop, nbytes
 from onescan.passes.hoist import is_worth_keeping, numbers
 from onescan.passes.overtime import evaluate
 from onescan.passes.split import Split, Values, reads, slice_of, variables
+from onescan.passes.surround import ALWAYS_ALLOWED
 from onescan.passes.whiles import While, rebuilt
 from onescan.passes.worth import described, operations
-
-#: bytes that may wait in memory for a loop
-MOST = 64 << 20
 
 
 def invariants(loop: Loop) -> Split | None:
@@ -33,10 +31,10 @@ def invariants(loop: Loop) -> Split | None:
     worth -= numbers(body.eqns)
     kept = slice_of(body.eqns, body.outvars, {*body.invars, *worth})
     wanted = reads(kept, body.outvars)
-    made = [v for eqn in body.eqns for v in eqn.outvars if v in wanted & worth]
-    if not made or nbytes([v.aval for v in made]) > MOST:
+    crossing = wanted & worth
+    made = [v for eqn in body.eqns for v in eqn.outvars if v in crossing]
+    if not made or nbytes([v.aval for v in made]) > ALWAYS_ALLOWED:
         return None
-
     read = [v for v in consts if v in wanted]
 
     def before(args: Values) -> Values:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import cache
 from math import comb, factorial
 from typing import Any
 
@@ -94,6 +95,7 @@ def _ratio(k: int) -> float:
     return float(factorial(2 * k + 2) / _bernoulli()[2 * k + 2])
 
 
+@cache
 def _bernoulli() -> list[Fraction]:
     numbers: list[Fraction] = []
     for n in range(2 * CORRECTIONS + 1):

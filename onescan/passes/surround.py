@@ -25,7 +25,7 @@ from jax.interpreters import mlir
 
 from onescan import compat
 from onescan.loop import Aval, Loop, nbytes
-from onescan.passes import simplify
+from onescan.passes.simplify import simplify
 from onescan.passes.split import Pass, Split, Values, improved, parts_of, rebuilt, run
 
 Lower = Callable[..., Sequence[Any]]

@@ -42,8 +42,8 @@ BORDER = Border(sure=2.0, hopeless=0.5, slower=1.0)
 #: can try it (a hundred boids, predicted to be 1.34 times as fast, were 0.5 times)
 BUSY, SURE_IF_BUSY, LIKELY_IF_BUSY = 4e-6, 3.0, 1.5
 #: seconds of a step of a single thread from which a block is thought of, and how many
-#: times shorter its steps must be; less where its values fill a warp (states of GLA,
-#: Mamba and RWKV-7, predicted to be 2.2 to 2.4 times shorter, are 1.8 to 3.2 times)
+#: times shorter its steps must be; less where its values fill a warp (states of GLA
+#: and RWKV-7, predicted to be 2.2 and 2.4 times shorter, are 3.2 and 1.8 times)
 LONG_ALONE, SHORTER, SHORTER_IF_FILLED = 5e-7, 2.5, 2.0
 #: the same of a block, for which a team is thought of, and seconds in which blocks meet
 LONG_TOGETHER, SHORTER_BY_TEAMS, MEETING = 2e-6, 1.6, 3e-7
