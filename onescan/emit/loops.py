@@ -55,8 +55,6 @@ class Loops:
     unroll_whole: float = inf
     #: operations of the steps of an inner loop that are written one after the other
     unrolled_inside = UNROLLED_OPERATIONS
-    #: whether LLVM is told how often to unroll a loop
-    has_unroll_hints = True
     #: how much longer the code of an operation is than usual
     dear = 1
     #: how often Ctrl-C had been pressed when this call began, where it is looked for
@@ -71,32 +69,33 @@ class Loops:
 
     @contextmanager
     def loop(
-        self, count: int | ty.Value, unroll: int = 0, about: float | None = None
+        self, count: int | ty.Value, about: float | None = None, unroll: bool = False
     ) -> Any:
         """A loop whose index is an i64 from 0 up to `count`, which is not 0.
 
         `about` is how many rounds to expect, where that is known only at run time.
+        LLVM makes all rounds of it one piece of code where it shall `unroll` it.
         """
         rounds = count if isinstance(count, int) else 1.0 if about is None else about
-        with self.repeated(rounds), self._loop(count, unroll) as index:
+        with self.repeated(rounds), self._loop(count, unroll=unroll) as index:
             yield index
 
     @contextmanager
-    def patient_loop(self, count: int, operations: float, unroll: int = 0) -> Any:
+    def patient_loop(self, count: int, operations: float) -> Any:
         """A loop of rounds of so many operations, which Ctrl-C ends if it is long."""
         size = rounds_between(count, operations) if self.since is not None else 0
         if not size:
-            with self.loop(count, unroll) as index:
+            with self.loop(count) as index:
                 yield index
             return
         blocks = -(-count // size)
-        with self.repeated(blocks), self._loop(blocks, 1, self.goes_on) as block:
+        with self.repeated(blocks), self._loop(blocks, self.goes_on) as block:
             begin = self.b.mul(block, ir.Constant(ty.I64, size))
             left = self.b.sub(ir.Constant(ty.I64, count), begin)
             whole = ir.Constant(ty.I64, size)
             is_last = self.b.icmp_signed("<", left, whole)
             here = self.b.select(is_last, left, whole)
-            with self.loop(here, unroll, count / blocks) as index:
+            with self.loop(here, count / blocks) as index:
                 yield self.b.add(begin, index)
 
     @contextmanager
@@ -107,7 +106,7 @@ class Loops:
 
         It has at most `most` rounds, and is expected to have about `about`.
         """
-        with self.repeated(about), self._loop(most, 1, again):
+        with self.repeated(about), self._loop(most, again):
             yield
 
     def goes_on(self) -> ty.Value:
@@ -131,8 +130,8 @@ class Loops:
     def _loop(
         self,
         count: int | ty.Value,
-        unroll: int,
         goes_on: Callable[[], ty.Value] | None = None,
+        unroll: bool = False,
     ) -> Any:
         b = self.b
         before = b.block
@@ -151,15 +150,9 @@ class Loops:
         if goes_on is not None:
             again = b.and_(again, goes_on())
         branch = b.cbranch(again, head, done)
-        if unroll and self.has_unroll_hints:
-            branch.set_metadata("llvm.loop", self._unroll_hint(unroll))
+        if unroll:
+            branch.set_metadata("llvm.loop", _unrolled(self.function.module))
         b.position_at_end(done)
-
-    def _unroll_hint(self, count: int) -> Any:
-        module = self.function.module
-        text = "llvm.loop.unroll.disable" if count == 1 else "llvm.loop.unroll.count"
-        parts = [text] if count == 1 else [text, ir.Constant(ty.I32, count)]
-        return module.add_metadata([module.add_metadata(parts)])
 
     def for_each(
         self,
@@ -343,3 +336,11 @@ def stop_word(module: ir.Module) -> ty.Value:
     if STOP not in module.globals:
         ir.GlobalVariable(module, ty.I64, STOP)
     return module.globals[STOP]
+
+
+def _unrolled(module: ir.Module) -> ir.MDValue:
+    """What tells LLVM to unroll a loop as a whole: a node that begins with itself."""
+    hint = module.add_metadata(["llvm.loop.unroll.full"])
+    loop = module.add_metadata([hint])
+    loop.operands = (loop, hint)
+    return loop

@@ -47,7 +47,7 @@ class Chunk:
 def chunks(e: Emitter, length: int, reverse: bool) -> Iterator[Chunk]:
     """Code for every chunk of a loop's steps; the last may be a short one."""
     each = STEPS * operations_in(e.plan, e.plan.loop.body.jaxpr)
-    with e.patient_loop(-(-length // STEPS), each, unroll=1) as number:
+    with e.patient_loop(-(-length // STEPS), each) as number:
         b, most = e.b, ir.Constant(ty.I64, STEPS)
         begin = b.mul(number, most)
         left = b.sub(ir.Constant(ty.I64, length), begin)
@@ -111,16 +111,16 @@ class Stage:
 
         with (
             b.if_then(b.icmp_signed(">", squares, zero)),
-            e.loop(width // side, unroll=1) as across,
-            e.loop(squares, unroll=1, about=self.numbers * STEPS / side) as along,
+            e.loop(width // side) as across,
+            e.loop(squares, about=self.numbers * STEPS / side) as along,
         ):
             place = scale(b, across, side), scale(b, along, side)
             square = source.square(b, place, side, whole_rows=inwards)
             target.put_square(b, place, square, whole_rows=not inwards)
         with (
             b.if_then(b.icmp_signed(">", rest, zero)),
-            e.loop(width, unroll=1) as lane,
-            e.loop(rest, unroll=1) as k,
+            e.loop(width) as lane,
+            e.loop(rest) as k,
         ):
             place = lane, b.add(done, k)
             target.put(b, place, source.get(b, place))

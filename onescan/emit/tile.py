@@ -144,7 +144,7 @@ class Tile(Buffers):
             self._by_chunks(one_step)
             return
         each = operations_in(self.plan, self.loop.body.jaxpr)
-        with self.e.patient_loop(self.loop.length, each, unroll=1) as step:
+        with self.e.patient_loop(self.loop.length, each) as step:
             one_step(step, {})
 
     def _by_chunks(self, one_step: OneStep) -> None:
@@ -153,7 +153,7 @@ class Tile(Buffers):
         with chunks(e, loop.length, loop.reverse) as self.chunk:
             for block, i, stage in self._stages(inwards=True):
                 stage.bring(block, self.chunk, self._memory(i))
-            with e.loop(self.chunk.count, unroll=1, about=STEPS) as k:
+            with e.loop(self.chunk.count, about=STEPS) as k:
                 one_step(e.b.add(self.chunk.begin, k), {})
             for block, i, stage in self._stages(inwards=False):
                 with e.one_writer(stage.lanes):
@@ -254,7 +254,7 @@ class Tile(Buffers):
             self.block = 0
             yield 0
             return
-        with e.loop(vector.blocks, unroll=1) as block:
+        with e.loop(vector.blocks) as block:
             step = e.b.mul(block, ir.Constant(ty.I64, vector.extent))
             base = e.b.add(starts[vector], step)
             e.bases = {**starts, vector: _inside(e, base, vector)}

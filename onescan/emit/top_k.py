@@ -76,7 +76,7 @@ class _Found:
             for element in kinds
         ]
         nothing = ty.constant(kind, _lowest(kind), width), ty.constant(ty.I32, n, width)
-        with e.loop(k, unroll=1) as j:
+        with e.loop(k) as j:
             self.put(j, nothing)
 
     def _at(self, cell: tuple[ty.Value, Any], j: Index) -> ty.Value:
@@ -138,17 +138,17 @@ def _one_by_one(e: Emitter, targets: list[Array], x: Array, axis: int, k: int) -
 
         whole = n // width if width > 1 else 0
         if whole:
-            with e.loop(whole, unroll=1) as block:
+            with e.loop(whole) as block:
                 start = as_value(b, scale(b, block, width))
                 with (
                     b.if_then(look(Vec(start, width), width)),
-                    e.loop(width, unroll=1, about=1) as lane,
+                    e.loop(width, about=1) as lane,
                 ):
                     consider(b.add(start, lane))
         if whole * width < n:
-            with e.loop(n - whole * width, unroll=1) as i:
+            with e.loop(n - whole * width) as i:
                 consider(b.add(i, ty.constant(ty.I64, whole * width)))
-        with e.loop(k, unroll=1) as j:
+        with e.loop(k) as j:
             place = found.get(j)[1]
             indices.store(b, at(j), place)
             far = b.zext(place, ty.with_width(ty.I64, wide))

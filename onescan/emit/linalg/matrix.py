@@ -104,13 +104,13 @@ class Walk:
             if self.unrolled or stop - start <= 1:
                 yield from range(start, stop)
                 return
-            with e.loop(stop - start, unroll=1) as k:
+            with e.loop(stop - start) as k:
                 yield add(e.b, k, start)
             return
         first, last = as_value(e.b, start), as_value(e.b, stop)
         count = e.b.sub(last, first)
         some = e.b.icmp_signed(">", count, ir.Constant(ty.I64, 0))
-        with e.b.if_then(some), e.loop(count, unroll=1, about=about) as k:
+        with e.b.if_then(some), e.loop(count, about=about) as k:
             yield e.b.add(k, first)
 
     def spans(self, start: Index, stop: int) -> Iterator[Any]:

@@ -88,7 +88,7 @@ class StencilEmitter(CpuEmitter):
             self._rows(counts, (*done, 0), body)
         else:
             count = counts[len(done)]
-            with self.loop(count, unroll=1) as i:
+            with self.loop(count) as i:
                 spanning(self.b, i, 0, count - 1)
                 self._rows(counts, (*done, i), body)
 

@@ -292,10 +292,10 @@ class Barriers(GpuEmitter):
 
     @contextmanager
     def loop(
-        self, count: int | ty.Value, unroll: int = 0, about: float | None = None
+        self, count: int | ty.Value, about: float | None = None, unroll: bool = False
     ) -> Any:
         self._before_rounds()
-        with super().loop(count, unroll, about) as index:
+        with super().loop(count, about, unroll) as index:
             yield index
         self._anything |= not self.apart
 

@@ -63,10 +63,10 @@ class BlockEmitter(Barriers):
 
     @contextmanager
     def loop(
-        self, count: int | ty.Value, unroll: int = 0, about: float | None = None
+        self, count: int | ty.Value, about: float | None = None, unroll: bool = False
     ) -> Any:
         pulled = self._pulled
-        with super().loop(count, unroll, about) as index:
+        with super().loop(count, about, unroll) as index:
             # what is computed in a round cannot be used after it
             self._pulled = None if pulled is None else dict(pulled)
             yield index

@@ -76,7 +76,7 @@ class Sweeps:
         with e.loop_while(self._is_raised, MOST, about):
             with e.phase(), e.first_thread():
                 self.flag.store(e.b, (0,), ir.Constant(ty.I32, 0))
-            with e.loop(self.tournament.rounds, unroll=1) as k:
+            with e.loop(self.tournament.rounds) as k:
                 turn(k)
 
     def go_on(self) -> None:

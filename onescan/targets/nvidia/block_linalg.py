@@ -75,7 +75,7 @@ class _Cholesky:
         e, n = self.e, self.target.shape[-1]
         with e.phase():
             self._each(self._load)
-        with e.loop(n - 1, unroll=1) as k, e.phase():
+        with e.loop(n - 1) as k, e.phase():
             self._each(lambda cell, place: self._take_off(cell, place, k))
         e.nest(self.target.shape, self.target.lanes, self._finish)
         return self.target
@@ -178,7 +178,7 @@ class _Lu:
         none = ty.constant(ty.register_type(self.dtype), -1.0)
         last = ty.constant(ty.register_type(self.number), rows)
         e.nest(self.shape, self.lanes, self._load)
-        with e.loop(min(rows, columns), unroll=1) as k:
+        with e.loop(min(rows, columns)) as k:
             self.k: Index = k
             sums(e, self.largest, [rows], none, self._larger, maximum)
             sums(e, self.where, [rows], last, self._first, minimum)

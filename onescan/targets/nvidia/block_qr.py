@@ -110,7 +110,7 @@ class Reflections:
                 self._make(column, ir.Constant(ty.I64, 0))
         if self.steps < 2:
             return
-        with e.loop(self.steps - 1, unroll=1) as k, e.phase():
+        with e.loop(self.steps - 1) as k, e.phase():
             for column in columns.each():
                 later = e.b.icmp_signed(">", column.j, k)
                 before = column.get()
@@ -124,7 +124,7 @@ class Reflections:
         Part of a phase, in which nothing else happens to the reflections.
         """
         e = self.e
-        with e.loop(self.steps, unroll=1) as t:
+        with e.loop(self.steps) as t:
             k = t if forwards else e.b.sub(ir.Constant(ty.I64, self.steps - 1), t)
             for column in columns.each():
                 column.set(self._reflected(column, k))

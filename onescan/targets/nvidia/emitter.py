@@ -12,5 +12,4 @@ class GpuEmitter(Emitter):
 
     builder = Plain
     rules = RULES
-    has_unroll_hints = False
     has_read_only_loads = True

@@ -12,6 +12,8 @@ from onescan.runtime import compiler, kept
 TRIPLE = "nvptx64-nvidia-cuda"
 #: the first compute capability with teams of blocks
 CLUSTERS = 90
+#: of LLVM's passes: the assembler of PTX does what more of them would do
+LEVEL = 1
 
 
 @functools.cache
@@ -39,5 +41,5 @@ def _made(text: str, capability: int) -> bytes:
     header += f'target datalayout = "{machine.target_data}"\n'
     lines = text.splitlines()
     body = "\n".join(line for line in lines if not line.startswith("target "))
-    with compiler.optimised(header + body, machine=machine) as module:
+    with compiler.optimised(header + body, LEVEL, machine) as module:
         return machine.emit_assembly(module).encode()

@@ -95,7 +95,9 @@ class Nvidia(Target):
         if plan.grid.together:
             return plan, kernel
         taken = self._native(plan, kernel)
-        other = self._other(plan, alone=False) if taken >= LONG_ALONE else None
+        if taken < LONG_ALONE:
+            return plan, kernel
+        other = self._other(plan)
         if other is None:
             return plan, kernel
         least = SHORTER_IF_FILLED if _fills_a_warp(other[0]) else SHORTER
@@ -109,17 +111,20 @@ class Nvidia(Target):
         taken = self._native(plan, kernel)
         if taken < LONG_TOGETHER:
             return plan, kernel
-        other = self._other(plan, alone=False, easily=True)
+        other = self._other(plan, by_teams=True)
         if other is None or other[0].parallel is None:
             return plan, kernel
         meeting = MEETING * meetings(other[0])
         shorter = (self._native(*other) + meeting) * SHORTER_BY_TEAMS <= taken
         return other if shorter else (plan, kernel)
 
-    def _other(self, plan: Plan, **options: bool) -> tuple[Plan, Kernel] | None:
-        """Another plan of a loop, and its kernel, if there is one."""
+    def _other(self, plan: Plan, by_teams: bool = False) -> tuple[Plan, Kernel] | None:
+        """A plan of a loop by blocks or by teams of them, and its kernel, if any."""
         try:
-            return self.fitting(choose(plan.loop, self.machine, **options))
+            other = choose(plan.loop, self.machine, alone=False, easily=by_teams)
+            if by_teams and other.parallel is None:
+                return None  # before it is built
+            return self.fitting(other)
         except LeaveToXla:
             return None
 

@@ -44,12 +44,12 @@ class ThreadTile(GpuTile):
             after = e.b.add(first, ir.Constant(ty.I64, steps))
             after = e.b.select(e.b.icmp_signed("<", after, last), after, last)
             coming = {i: self._loads(i, after, steps) for i in ahead}
-            for k in range(steps):
+            with e.loop(steps, unroll=True) as k:  # so that registers hold xs
                 loaded = {
                     self.variables[i]: self._held(i, held[i].within(e.b, k))
                     for i in ahead
                 }
-                one_step(e.b.add(first, ir.Constant(ty.I64, k)), loaded)
+                one_step(e.b.add(first, k), loaded)
             for i in ahead:
                 self._store(held[i], coming[i])
         if rest:

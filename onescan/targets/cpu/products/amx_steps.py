@@ -190,7 +190,7 @@ class _Work:
             zero = ty.constant(ty.F32, 0, width)
             cell = e.entry.alloca(zero.type)
             e.b.store(zero, cell)
-            with e.loop(product.depth, unroll=1) as k:
+            with e.loop(product.depth) as k:
                 place = (column, k) if product.transposed else (k, column)
                 x, y = ty.match(e.b, self.x.at((row, k)), self.y.at(place))
                 total = e.b.fmul(x, y, flags=CONTRACT)
@@ -249,7 +249,7 @@ def _tile(
         return *numbers, row
 
     if depth == DEEP:
-        with e.loop(SIDE, unroll=1) as row:
+        with e.loop(SIDE) as row:
             yield pair(row, count, count)
         return
     for row in range(SIDE):
