@@ -170,10 +170,10 @@ def _unroll(f: Any, unroll: Any) -> int | bool:
         ) from None
     except TypeError:
         raise ScanTypeError(
-            f"{wanted} >= 0, but it is {unroll!r}. unroll=False is an ordinary loop."
+            f"{wanted} >= 0, but it is {unroll!r}. unroll=1 is an ordinary loop."
         ) from None
     if steps < 0:
         raise ScanValueError(
-            f"{wanted} >= 0, but it is {steps}. unroll=False is an ordinary loop."
+            f"{wanted} >= 0, but it is {steps}. unroll=1 is an ordinary loop."
         )
     return steps

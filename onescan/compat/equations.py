@@ -69,7 +69,7 @@ def while_loop_of(params: dict[str, Any]) -> Loop:
         num_carry=len(body.out_avals),
         length=1,
         reverse=False,
-        unroll=False,
+        unroll=1,
         name=name,
         source=source,
         is_while=True,

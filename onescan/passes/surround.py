@@ -201,7 +201,7 @@ def _in_chunks(
 
     def over_chunks(carry: Sequence[Any]) -> tuple[Values, Values]:
         body = jax.make_jaxpr(chunk)(*consts, *carry, *(x[0] for x in main))
-        outer = loop.replace(body=body, length=chunks, unroll=False)
+        outer = loop.replace(body=body, length=chunks, unroll=1)
         results = bound(outer, stock(outer))(*consts, *carry, *main)
         ys = [y.reshape(cut, *y.shape[2:]) for y in results[loop.num_carry :]]
         return list(results[: loop.num_carry]), ys
