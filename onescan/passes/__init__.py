@@ -13,6 +13,7 @@ from onescan.passes.accumulate import accumulate
 from onescan.passes.ahead import ahead
 from onescan.passes.borders import borders
 from onescan.passes.collapse import collapse
+from onescan.passes.common import common
 from onescan.passes.constants import constants
 from onescan.passes.derive import derive
 from onescan.passes.hoist import hoist
@@ -65,4 +66,4 @@ PARALLEL_PASSES = (linear, simplify)
 #: at last, for every kernel
 KERNEL_PASSES = (windows, borders, pairs, narrow)
 #: for a while loop
-WHILE_PASSES = (constants, inside, pairs, unchanged, invariants, lanewise)
+WHILE_PASSES = (constants, inside, pairs, common, unchanged, invariants, lanewise)

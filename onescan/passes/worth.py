@@ -43,6 +43,8 @@ FILLED_BY_STEPS = 64
 #: those of all steps takes longer (on an H200, 260,000 of each of 62 steps 1.4x, 65,000
 #: of each of 250 steps 0.65x)
 FILLS_A_GPU = 1 << 17
+#: kinds of operations of one expression from which a person wants their number alone
+MANY_KINDS = 3
 #: numbers that a reduction takes as one, from which it does better for all steps at
 #: once on a GPU: a step waits for the threads that share it, or each does it again
 LONG_SUM = 64
@@ -138,15 +140,28 @@ def pays_in_chunks(length: int, lanes: int) -> int:
 
 
 def described(verb: str, eqns: Sequence[JaxprEqn], end: str) -> list[str]:
-    """ "hoisted 1 matrix product (x @ W, rnn.py:31) over 1000 steps", by kind."""
+    """ "hoisted 1 matrix product (x @ W, rnn.py:31) over 1000 steps", by kind.
+
+    What one expression makes many kinds of has one note: "37 operations (...)".
+    """
     kinds: dict[str, Counter[str]] = {}
     for eqn in eqns:
         places = kinds.setdefault(eqn.primitive.name, Counter())
         places[compat.expression_of(eqn)] += 1
-    notes = []
+    alike: dict[tuple[str, ...], list[str]] = {}
     for name, places in kinds.items():
-        count = sum(places.values())
-        one, many = named(name).words or (f"`{name}`", f"`{name}`")
-        what = one if count == 1 else many
-        notes.append(f"{verb} {count} {what} ({'; '.join(places)}) {end}")
+        alike.setdefault(tuple(places), []).append(name)
+    notes = []
+    for where, names in alike.items():
+        for group in [names] if len(names) >= MANY_KINDS else [[n] for n in names]:
+            count = sum(kinds[name].total() for name in group)
+            what = _in_words(group, count)
+            notes.append(f"{verb} {count} {what} ({'; '.join(where)}) {end}")
     return notes
+
+
+def _in_words(names: Sequence[str], count: int) -> str:
+    if len(names) > 1:
+        return "operations"
+    one, many = named(names[0]).words or (f"`{names[0]}`", f"`{names[0]}`")
+    return one if count == 1 else many

@@ -14,6 +14,7 @@ from jax import lax
 import onescan
 from onescan import compat
 from onescan.loop import Loop
+from onescan.passes.common import common
 from onescan.passes.inline import flatten
 from onescan.passes.inside import inside
 from onescan.passes.invariants import invariants
@@ -136,3 +137,27 @@ def test_what_a_branch_is_given_twice() -> None:
     assert len({*map(id, cond.invars)}) == len(cond.invars)
     both = [run(e, f, *args) for e in ("native", "xla")]
     assert_same(*both)
+
+
+def interpolated(x: Any, grid: Any, f: Any) -> Any:
+    """Rounds that read `f` at fixed places: JAX writes the same index three times."""
+
+    def round_(s: Any) -> Any:
+        new = 0.5 * s[0] + 0.25 * jnp.interp(x, grid, s[0])
+        return new, s[1] + 1
+
+    return lax.while_loop(lambda s: s[1] < 5, round_, (f, 0))
+
+
+INTERPOLATED = jnp.linspace(-0.3, 1.3, N), jnp.linspace(0, 1, N), jnp.arange(N) * 0.1
+
+
+def test_equal_equations_of_while_loops_are_one() -> None:
+    (loop,) = loops_in(interpolated, *INTERPOLATED)
+    split = common(loop)
+    assert split is not None
+    reads = lambda loop: [n for n, _ in names_in(loop.body.jaxpr) if n == "gather"]
+    assert len(reads(split.loop)) < len(reads(loop))
+    assert common(split.loop) is None, "nothing is left to merge"
+    both = [run(e, interpolated, *INTERPOLATED) for e in ("native", "xla")]
+    assert_same(*both, rounding=8)
