@@ -15,18 +15,18 @@ take a loop raises `LeaveToXla` with the reason, and XLA keeps the loop.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
 from onescan.emit.support import require_supported
-from onescan.loop import LeaveToXla, Loop
+from onescan.loop import Equation, LeaveToXla, Loop
 from onescan.lowering.outcome import Left, Native, Seen, Slower
 from onescan.lowering.real_products import by_parts
 from onescan.lowering.recomputed import REASON, decides_by_rounding
 from onescan.lowering.views import apart, views
-from onescan.passes import KERNEL_PASSES, WHILE_PASSES
+from onescan.passes import KERNEL_PASSES, WHILE_PASSES, XLA_WHILE_PASSES
 from onescan.passes.constants import constants
 from onescan.passes.inline import inline
 from onescan.passes.pairs import without_complex
@@ -119,8 +119,13 @@ def _decide_while(loop: Loop, target: Target, settings: Settings) -> Decision:
         choice = kernels[0].choice if kernels else None
         return Decision(loop, passed, kernels, choice=choice)
     except LeaveToXla as reason:
-        choice = reason.choice if isinstance(reason, Slower) else None
-        return Decision(loop, reason=str(reason), choice=choice)
+        passed = Passed.of(loop, XLA_WHILE_PASSES, settings.memory)
+        return Decision(
+            loop,
+            passed if _is_worth_its_memory(passed) else None,
+            reason=str(reason),
+            choice=reason.choice if isinstance(reason, Slower) else None,
+        )
 
 
 def planned(loop: Loop, target: Target, settings: Settings) -> Compiled:
@@ -148,8 +153,15 @@ def _is_worth_it(passed: Passed, unroll: int, target: Target) -> bool:
         return True
     if passed.moved and not target.pays(core):
         return False
-    saved = sum(operations(eqn) for eqn in passed.moved if not target.keeps_busy(eqn))
-    whole = sum(map(operations, passed.whole.loop.body.jaxpr.eqns))
+    return _is_worth_its_memory(passed, target.keeps_busy)
+
+
+def _is_worth_its_memory(
+    passed: Passed, keeps_busy: Callable[[Equation], bool] = lambda _: False
+) -> bool:
+    """Whether what was taken out is a share of a step that counts."""
+    saved = sum(operations(eqn) for eqn in passed.moved if not keeps_busy(eqn))
+    whole = sum(map(operations, passed.whole.loop.in_steps().body.jaxpr.eqns))
     return saved > 0 and saved >= WORTH * whole
 
 

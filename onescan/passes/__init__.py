@@ -67,3 +67,5 @@ PARALLEL_PASSES = (linear, simplify)
 KERNEL_PASSES = (windows, borders, pairs, narrow)
 #: for a while loop
 WHILE_PASSES = (constants, inside, pairs, common, unchanged, invariants, lanewise)
+#: for one that XLA runs, which takes little out of it by itself
+XLA_WHILE_PASSES = (common, unchanged, invariants)

@@ -160,6 +160,9 @@ def stock(loop: Loop) -> Lower:
     types = [*fixed, *(compat.stacked(a, loop.length) for a in loop.x_avals)]
 
     def lower(ctx: Any, *args: Any) -> Sequence[Any]:
+        if loop.is_while:
+            rule, params = compat.stock_while_rule, loop.whole.params
+            return rule(ctx.replace(avals_in=types), *args, **params)
         on_cpu = compat.platform(ctx) == "cpu"
         params = compat.scan_params(_with_barrier(loop) if on_cpu else loop)
         # with the types of the body, which may be those of one device's shards

@@ -7,7 +7,6 @@ more work than it costs in traffic.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from math import log2, prod
 from typing import Any, Literal
@@ -43,8 +42,9 @@ FILLED_BY_STEPS = 64
 #: those of all steps takes longer (on an H200, 260,000 of each of 62 steps 1.4x, 65,000
 #: of each of 250 steps 0.65x)
 FILLS_A_GPU = 1 << 17
-#: kinds of operations of one expression from which a person wants their number alone
-MANY_KINDS = 3
+#: kinds of operations that are all told of, and the share of the work of more of them
+#: below which one is counted only
+FEW_KINDS, SMALL = 3, 0.1
 #: numbers that a reduction takes as one, from which it does better for all steps at
 #: once on a GPU: a step waits for the threads that share it, or each does it again
 LONG_SUM = 64
@@ -142,26 +142,25 @@ def pays_in_chunks(length: int, lanes: int) -> int:
 def described(verb: str, eqns: Sequence[JaxprEqn], end: str) -> list[str]:
     """ "hoisted 1 matrix product (x @ W, rnn.py:31) over 1000 steps", by kind.
 
-    What one expression makes many kinds of has one note: "37 operations (...)".
+    Of many kinds those that take most of the time have a note each, the others are
+    counted: "computed 1 `pow` (c**2.5, vfi.py:10) and 24 smaller operations once".
     """
-    kinds: dict[str, Counter[str]] = {}
+    kinds: dict[str, list[JaxprEqn]] = {}
     for eqn in eqns:
-        places = kinds.setdefault(eqn.primitive.name, Counter())
-        places[compat.expression_of(eqn)] += 1
-    alike: dict[tuple[str, ...], list[str]] = {}
-    for name, places in kinds.items():
-        alike.setdefault(tuple(places), []).append(name)
+        kinds.setdefault(eqn.primitive.name, []).append(eqn)
+    work = {name: sum(map(operations, some)) for name, some in kinds.items()}
+    least = 0.0
+    if len(kinds) > FEW_KINDS:
+        least = min(SMALL * sum(work.values()), max(work.values()))
+    told = [name for name in kinds if work[name] >= least]
+    rest = sum(len(some) for name, some in kinds.items() if name not in told)
     notes = []
-    for where, names in alike.items():
-        for group in [names] if len(names) >= MANY_KINDS else [[n] for n in names]:
-            count = sum(kinds[name].total() for name in group)
-            what = _in_words(group, count)
-            notes.append(f"{verb} {count} {what} ({'; '.join(where)}) {end}")
+    for name in told:
+        count, also = len(kinds[name]), ""
+        if rest and name == told[-1]:
+            also = f" and {rest} smaller operation{'s' * (rest > 1)}"
+        one, many = named(name).words or (f"`{name}`", f"`{name}`")
+        places = dict.fromkeys(map(compat.expression_of, kinds[name]))
+        what = one if count == 1 else many
+        notes.append(f"{verb} {count} {what} ({'; '.join(places)}){also} {end}")
     return notes
-
-
-def _in_words(names: Sequence[str], count: int) -> str:
-    if len(names) > 1:
-        return "operations"
-    one, many = named(names[0]).words or (f"`{names[0]}`", f"`{names[0]}`")
-    return one if count == 1 else many

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import pytest
+from engines import assert_same, run
+from jax import lax
 
 import onescan
+from onescan import switches
 
 
 @pytest.mark.parametrize(
@@ -33,3 +38,28 @@ def test_a_large_step_is_not_taken_apart(size: int, passes: tuple[str, ...]) -> 
     (row,) = onescan.report().rows
     assert row.engine == "xla"
     assert row.passes == passes
+
+
+@pytest.mark.parametrize("dear", [True, False])
+def test_dear_invariants_leave_a_while_loop(dear: bool) -> None:
+    """XLA takes nothing out that is larger than what it is made of."""
+
+    def f(x: Any, grid: Any) -> Any:
+        def round_(s: Any) -> Any:
+            general = jnp.linalg.eigvals(jnp.full((2, 2), s[1]))  # no kernel takes that
+            reward = grid[:, None] + grid
+            reward = (reward + 1.0) ** 2.5 if dear else reward
+            new = jnp.max(reward + 0.5 * s[0], axis=1)
+            return new, 0.5 * s[1] + 1e-3 * general[0].real
+
+        return lax.while_loop(lambda s: s[1] > 1e-3, round_, (x, 1.0))
+
+    args = jnp.zeros(40), jnp.linspace(0, 1, 40)
+    onescan.clear_report()
+    with switches.using(installed=True):
+        ours = jax.jit(f)(*args)
+    (row,) = onescan.report().rows
+    assert row.engine == "xla"
+    assert ("hoist" in row.passes) == dear
+    assert ("once instead of in every round" in "".join(row.notes)) == dear
+    assert_same(ours, run("xla", f, *args), 4)
