@@ -28,7 +28,7 @@ SECONDS, BYTES = 0.01, 64 << 20
 WHOLE_SECONDS, WHOLE_BYTES = 0.3, 256 << 20
 #: steps of a copy in which what a kernel does once, before the first, weighs little,
 #: and seconds that they may take
-LASTING, LASTING_SECONDS = 32, 0.05
+LASTING, LASTING_SECONDS = 32, 0.025
 
 
 def tried(
