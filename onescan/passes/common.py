@@ -66,7 +66,7 @@ def common(loop: Loop) -> Split | None:
         parts.body_consts,
         [True] * len(parts.carry),
     )
-    return Split("common", made, lambda args: args, lambda args, results: results)
+    return Split("simplify", made, lambda args: args, lambda args, results: results)
 
 
 def _smaller(jaxpr: Jaxpr) -> Jaxpr:

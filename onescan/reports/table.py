@@ -171,7 +171,7 @@ def _seconds(seconds: float) -> str:
 
 def why(row: Row) -> str:
     """What was done to a loop, or why it was left and what to do."""
-    done = "; ".join(row.notes) or ", ".join(row.passes)
+    done = "; ".join(row.notes)
     if row.reason is None:
         return done or "the whole loop is one kernel"
     text = row.reason + (f" (after: {done})" if done else "")
