@@ -175,7 +175,8 @@ def test_text_of_a_report(engine, monkeypatch):
     assert title.split() == ["loop", "steps", "engine", "a", "step", "takes", "compile"]
     assert facts.split()[0] == "step"
     assert facts.split()[2:4] == ["8", "native"]
-    assert details == "    carry 16 B, xs 128 B, ys 160 B. the whole loop is one kernel."
+    held = "carry 16 B, xs 128 B, ys 160 B"
+    assert details == f"    {held}. the whole loop is one kernel."
 
 
 def test_a_reason_says_what_to_do(monkeypatch):
