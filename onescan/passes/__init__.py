@@ -25,6 +25,7 @@ from onescan.passes.linear import linear
 from onescan.passes.narrow import narrow
 from onescan.passes.orient import orient
 from onescan.passes.pairs import pairs
+from onescan.passes.placed import placed
 from onescan.passes.simplify import simplify
 from onescan.passes.sink import sink
 from onescan.passes.split import Pass
@@ -50,7 +51,7 @@ PASSES = (
     *(derive, simplify, spread, orient, collapse),
 )
 #: for one of a CPU at last
-LAST_PASSES = (superwords,)
+LAST_PASSES = (placed, superwords)
 #: for one that becomes a kernel of a device with more threads than it may have lanes
 WIDE_PASSES = (
     *(constants, simplify, inside, updates, accumulate, in_place),

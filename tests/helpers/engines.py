@@ -18,6 +18,7 @@ import numpy as np
 from jax.tree_util import keystr, tree_flatten_with_path
 
 import onescan
+from onescan import switches
 from onescan.targets.cpu.target import Cpu
 from onescan.targets.nvidia.target import Nvidia
 
@@ -41,10 +42,13 @@ def without_passes() -> Iterator[None]:
 
 
 def run(name: str, f: Callable[..., Any], *args: Any) -> Any:
-    """The results of `f`, its loops compiled by one engine; "native" takes all."""
+    """The results of `f`, its loops compiled by one engine; "native" takes all.
+
+    Those of `lax` as well, or stock JAX would be compared with itself.
+    """
     options = {"xla_backend_optimization_level": 0} if name == "xla" else None
     jitted = jax.jit(lambda *xs: f(*xs), compiler_options=options)
-    with onescan.engine(name):  # type: ignore[arg-type]
+    with switches.using(engine=name, installed=True):
         return jax.block_until_ready(jitted(*args))
 
 

@@ -1,0 +1,95 @@
+"""Numbers that are put into a small row that is read as a whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from engines import assert_engines_agree
+from jax import lax
+from passing import loop_of
+
+from onescan.passes.placed import MOST, placed
+
+ROW = jnp.arange(8) / 4 - 1  # so that sums are exact
+#: inside, at both ends, and outside
+PLACES = jnp.array([3, 0, 7, 8, -1, -8, -9, 100, 3], jnp.int32)
+NUMBERS = 2 + jnp.arange(len(PLACES)) / 8
+
+
+def drop(row: Any, i: Any, x: Any) -> Any:
+    return row.at[i].set(x, mode="drop")
+
+
+SETTERS = {
+    "set": lambda row, i, x: row.at[i].set(x),
+    "drop": drop,
+    "no negative ones": lambda row, i, x: drop(row, i.astype("uint32"), x),
+    "clip": lambda row, i, x: row.at[i].set(x, mode="clip"),
+    "clip small numbers": lambda row, i, x: row.at[i.astype("int8")].set(
+        x, mode="clip"
+    ),
+    "add": lambda row, i, x: row.at[i].add(x),
+    "slice": lambda row, i, x: lax.dynamic_update_slice(row, x[None], (i,)),
+    "twice": lambda row, i, x: drop(row.at[i].set(x), 7 - i, -x),
+    "integers": lambda row, i, x: (
+        row.astype("int16").at[i].set(i.astype("int16")).astype(row.dtype)
+    ),
+    "halves": lambda row, i, x: (
+        row.astype("bfloat16").at[i].add(x.astype("bfloat16")).astype(row.dtype)
+    ),
+}
+
+
+def is_placed(step: Any, carry: Any = ROW, xs: Any = (PLACES, NUMBERS)) -> bool:
+    """Whether a loop selects; both engines agree on it."""
+    assert_engines_agree(lambda c, xs: lax.scan(step, c, xs), carry, xs, ulps=16)
+    loop, _ = loop_of(step, carry, xs)
+    return placed(loop) is not None
+
+
+@pytest.mark.parametrize("name", SETTERS)
+def test_a_number_of_a_row(name: str) -> None:
+    def step(row: Any, x: Any) -> Any:
+        row = SETTERS[name](row, *x)
+        return row, (row.sum(), row)
+
+    assert is_placed(step)
+
+
+def test_the_next_step_reads_it() -> None:
+    assert is_placed(lambda row, x: (row.at[x[0]].set(x[1]), jnp.tanh(row)))
+
+
+def test_what_it_sets_comes_from_another_carry() -> None:
+    def step(state: Any, x: Any) -> Any:
+        row, mean = state
+        row = row.at[x[0]].set(x[1] + 0.3 * mean)
+        return (row, row.mean()), mean
+
+    assert is_placed(step, (ROW, jnp.float32(0)))
+
+
+def test_not_where_the_number_follows_from_the_row() -> None:
+    def step(row: Any, x: Any) -> Any:
+        return row.at[x[0]].set(row.max() - x[1]), row.sum()
+
+    assert not is_placed(step)
+
+
+def test_not_where_single_numbers_are_read() -> None:
+    assert not is_placed(lambda row, x: (row.at[x[0]].set(x[1]), row[x[0] + 1]))
+
+
+def test_not_in_a_large_row() -> None:
+    row = jnp.zeros(MOST + 1)
+    assert not is_placed(lambda row, x: (row.at[x[0]].set(x[1]), row.sum()), row)
+
+
+def test_not_of_several_numbers_or_dimensions() -> None:
+    two = np.arange(2)
+    assert not is_placed(lambda row, x: (row.at[x[0] + two].set(x[1]), row.sum()))
+    grid = jnp.ones((3, 4))
+    assert not is_placed(lambda c, x: (c.at[x[0], 1].set(x[1]), c.sum()), grid)
