@@ -17,7 +17,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import keystr, tree_flatten_with_path
 
-import onescan
 from onescan import switches
 from onescan.targets.cpu.target import Cpu
 from onescan.targets.nvidia.target import Nvidia
