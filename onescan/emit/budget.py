@@ -33,9 +33,13 @@ def is_long(module: Any) -> bool:
 
 
 def require_short(loop: Loop, module: Any, on_gpu: bool = False) -> None:
-    """Raise `LeaveToXla` for a kernel that takes longer to compile than XLA's loop."""
+    """Raise `LeaveToXla` for a kernel that takes longer to compile than XLA's loop.
+
+    That is of the equations as they were before they were rewritten for kernels.
+    """
     least = LEAST_ON_GPU if on_gpu else LEAST
-    allowed = least + EACH * sum(1 for _ in equations(loop.body.jaxpr))
+    body = (loop.plain or loop).body.jaxpr
+    allowed = least + EACH * sum(1 for _ in equations(body))
     if (found := instructions(module)) > allowed:
         raise LeaveToXla(
             f"its kernel would have {found:,} instructions, and compiling more than "

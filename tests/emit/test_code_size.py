@@ -156,6 +156,18 @@ def test_what_takes_long_to_compile_goes_to_xla() -> None:
     assert "takes longer than XLA takes for the whole loop" in (row.reason or "")
 
 
+def test_what_xla_compiles_is_counted() -> None:
+    """Not the equations that a kernel needs where XLA has one, as of complex numbers."""
+    loop = loop_in(chain(10, 0), jnp.ones(3))
+    module = kernel_of(plan_of(loop)).module
+    size = budget.instructions(module)
+    with mock.patch.object(budget, "LEAST", size - 10 * budget.EACH):
+        budget.require_short(loop, module)
+        short = loop_in(chain(2, 0), jnp.ones(3))
+        with pytest.raises(LeaveToXla, match=f"would have {size:,} instructions"):
+            budget.require_short(loop.replace(plain=short), module)
+
+
 def test_what_takes_long_to_compile_for_a_gpu_goes_to_xla() -> None:
     assert launches_of(chain(3, 0, lax.lgamma), jnp.ones(3))
     with mock.patch.multiple(budget, LEAST_ON_GPU=10, EACH=1):

@@ -166,6 +166,8 @@ def test_loops_with_a_while_are_not_tried():
 
     loop = loop_in(lambda c, x: lax.scan(waits, c, x), jnp.ones(9), jnp.ones(50))
     assert decide(Speed(1e-3, 1e-3), loop=loop).native
+    assert decide(Speed(1e-3, 0.8e-3), loop=loop).native
+    assert not decide(Speed(1e-3, 0.6e-3), loop=loop).native
 
 
 def test_files_that_cannot_be_read_count_as_none():
