@@ -24,6 +24,7 @@ from typing import Any
 
 import jax
 from differences import difference, plain
+from first_loop import warm_up
 from programs import PROGRAMS, Program
 from rich.console import Console
 from rich.table import Table
@@ -97,7 +98,7 @@ def main() -> int:
         return 2
     jax.config.update("jax_enable_compilation_cache", False)
     onescan.install()
-    _warm_up()
+    warm_up()
     results = []
     end = time.monotonic() + 60 * options.minutes
     for program in chosen:
@@ -221,16 +222,6 @@ def _once(run: Any) -> float:
     start = time.perf_counter()
     run()
     return time.perf_counter() - start
-
-
-def _warm_up() -> None:
-    """What only the first loop of a process pays for."""
-    xs = jax.numpy.ones((8, 16))
-    for engine in ("xla", "auto"):
-        with onescan.engine(engine):
-            jax.block_until_ready(
-                jax.jit(lambda xs: jax.lax.scan(lambda c, x: (c * x, c), xs[0], xs))(xs)
-            )
 
 
 def _is_chosen(program: Program, patterns: list[str] | None) -> bool:

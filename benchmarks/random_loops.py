@@ -55,7 +55,10 @@ def _in_a_child(seeds: list[int], options: argparse.Namespace) -> Any:
     read, write = os.pipe()
     child = os.fork()
     if not child:
+        from first_loop import warm_up
+
         os.close(read)
+        warm_up()
         for seed in seeds:
             os.write(write, f"{seed}\n".encode())
             signal.alarm(options.limit)
