@@ -35,6 +35,7 @@ class Settings:
     tune: bool = True  # measure both engines where a prediction is not sure
     # of loops around each other, now; with 0 only what was measured before is known
     trials: int = 2
+    in_xla: bool = False  # the loop is part of another one that XLA runs
 
     @property
     def may_measure(self) -> bool:

@@ -138,7 +138,7 @@ def _lower(
             if isinstance(outcome, Native):
                 outcome = outcome.as_seen()
             elif outcome.lower is not None:
-                with _inside(outcome):
+                with _inside(loop, outcome):
                     passed = outcome.lower(ctx.replace(), *args)
     except EngineError:  # a loop inside this one, in strict mode
         raise
@@ -166,11 +166,11 @@ def _lower(
         _warn(loop, outcome)
     if passed is not None:
         return passed
-    with _inside(outcome):
+    with _inside(loop, outcome):
         return stock(ctx, *args)
 
 
-def _inside(outcome: Left) -> AbstractContextManager[Any]:
+def _inside(loop: Loop, outcome: Left) -> AbstractContextManager[Any]:
     """For the loops in one that is left: where that lost a trial, they get fewer.
 
     Each would be tried else, as deep as they are nested.  What XLA keeps as a whole has
@@ -178,9 +178,10 @@ def _inside(outcome: Left) -> AbstractContextManager[Any]:
     """
     if outcome.whole:
         return switches.using(engine="xla")
-    if outcome.speed is None or not outcome.speed.measured:
-        return nullcontext()
-    return switches.using(trials=max(0, switches.current().trials - 1))
+    changes: dict[str, Any] = {"in_xla": loop.is_while or loop.length != 1}
+    if outcome.speed is not None and outcome.speed.measured:
+        changes["trials"] = max(0, switches.current().trials - 1)
+    return switches.using(**changes)
 
 
 def _is_around_others(loop: Loop) -> bool:

@@ -157,7 +157,7 @@ def test_what_takes_long_to_compile_goes_to_xla() -> None:
 
 
 def test_what_xla_compiles_is_counted() -> None:
-    """Not the equations that a kernel needs where XLA has one, as of complex numbers."""
+    """Not what a kernel needs where XLA has one equation, as of complex numbers."""
     loop = loop_in(chain(10, 0), jnp.ones(3))
     module = kernel_of(plan_of(loop)).module
     size = budget.instructions(module)

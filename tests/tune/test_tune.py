@@ -14,7 +14,8 @@ from kernels import kernel_of, loop_in, plan_of
 import onescan
 from onescan import switches
 from onescan.plan.profile import Profile
-from onescan.targets.cpu import borders
+from onescan.targets.cpu import borders, current
+from onescan.targets.cpu import target as cpu
 from onescan.targets.cpu.target import Cpu
 from onescan.tune import choose, measure, store
 from onescan.tune.choose import Choice
@@ -229,7 +230,7 @@ def test_loops_in_those_that_lost_are_tried_less(monkeypatch):
     slow, seen = Choice(False, Speed(2e-6, 1e-6, measured=True)), []
 
     def choice(target, plan, kernel, settings):
-        seen.append(settings.trials)
+        seen.append((settings.trials, settings.in_xla))
         return slow
 
     monkeypatch.setattr(Cpu, "choice", choice)
@@ -241,7 +242,17 @@ def test_loops_in_those_that_lost_are_tried_less(monkeypatch):
 
     with switches.using(installed=True):
         jax.jit(lambda c: nested(4, c))(jnp.float32(1))
-    assert seen == [2, 1, 0, 0]
+    assert seen == [(2, False), (1, True), (0, True), (0, True)]
+
+
+@pytest.mark.parametrize("in_xla", [False, True])
+def test_loops_in_those_of_xla_must_be_faster(in_xla, monkeypatch):
+    """They are called too often to be slower, and are too short to be measured."""
+    monkeypatch.setattr(cpu, "predicted", lambda *_: Speed(2e-6, 1e-6))
+    loop, target = looped()[0], current()
+    plan = target.plan(loop)
+    settings = switches.Settings(in_xla=in_xla)
+    assert target.choice(plan, target.build(plan), settings).native != in_xla
 
 
 @pytest.mark.parametrize(("steps", "rounds"), [((10, 1), 4), ((1, 1), 2)])

@@ -25,7 +25,7 @@ from onescan.runtime import compiler
 from onescan.switches import Settings
 from onescan.targets.base import Lower, Placed, Target
 from onescan.targets.cpu import products  # noqa: F401, which lowers products
-from onescan.targets.cpu.borders import border
+from onescan.targets.cpu.borders import IN_XLA, border
 from onescan.targets.cpu.build import build
 from onescan.targets.cpu.joins import joining
 from onescan.targets.cpu.kernel import (
@@ -179,6 +179,8 @@ class Cpu(Target):
         times = predicted(loop, kernel.profile, machine.cores, self.costs, turned)
         name = lambda: store.key_of(name_of(kernel), machine, *compat.versions())
         trusted = border(plan, kernel.profile, instructions(kernel.module))
+        if settings.in_xla:
+            trusted = replace(trusted, slower=max(trusted.slower, IN_XLA))
         may_try = settings.trials > 0
         return choose_engine(loop, times, settings.may_measure, name, may_try, trusted)
 
