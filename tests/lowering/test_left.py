@@ -40,6 +40,26 @@ def test_a_large_step_is_not_taken_apart(size: int, passes: tuple[str, ...]) -> 
     assert row.passes == passes
 
 
+@pytest.mark.parametrize(("batch", "passes"), [(1, ("simplify", "hoist")), (64, ())])
+def test_a_batch_of_products_stays_in_a_step(
+    batch: int, passes: tuple[str, ...]
+) -> None:
+    """All steps together have a larger batch of the same products, which gains nothing."""
+
+    def step(carry, x):
+        query, key = x
+        score = jnp.einsum("bqd,bkd->bqk", query, key)
+        general = jnp.linalg.eigvals(jnp.full((2, 2), carry))  # no kernel takes that
+        return carry + score.sum() + general[0].real, None
+
+    xs = jnp.ones((2, 8, batch, 32, 32))
+    onescan.clear_report()
+    jax.jit(lambda c, x: onescan.scan(step, c, x)).lower(0.0, (xs[0], xs[1]))
+    (row,) = onescan.report().rows
+    assert row.engine == "xla"
+    assert row.passes == passes
+
+
 @pytest.mark.parametrize("dear", [True, False])
 def test_dear_invariants_leave_a_while_loop(dear: bool) -> None:
     """XLA takes nothing out that is larger than what it is made of."""
