@@ -44,7 +44,7 @@ def test_a_large_step_is_not_taken_apart(size: int, passes: tuple[str, ...]) -> 
 def test_a_batch_of_products_stays_in_a_step(
     batch: int, passes: tuple[str, ...]
 ) -> None:
-    """All steps together have a larger batch of the same products, which gains nothing."""
+    """All steps together are a larger batch of the same, which gains nothing."""
 
     def step(carry, x):
         query, key = x
