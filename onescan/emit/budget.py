@@ -32,16 +32,29 @@ def is_long(module: Any) -> bool:
     return instructions(module) > LONG
 
 
-def require_short(loop: Loop, module: Any, on_gpu: bool = False) -> None:
-    """Raise `LeaveToXla` for a kernel that takes longer to compile than XLA's loop.
+class TooLong(LeaveToXla):
+    """A kernel that takes longer to compile than XLA's loop."""
+
+
+def longest(loop: Loop, on_gpu: bool = False) -> int:
+    """Instructions that the kernel of a loop may have.
 
     That is of the equations as they were before they were rewritten for kernels.
     """
     least = LEAST_ON_GPU if on_gpu else LEAST
     body = (loop.plain or loop).body.jaxpr
-    allowed = least + EACH * sum(1 for _ in equations(body))
-    if (found := instructions(module)) > allowed:
-        raise LeaveToXla(
-            f"its kernel would have {found:,} instructions, and compiling more than "
-            f"{allowed:,} takes longer than XLA takes for the whole loop"
-        )
+    return least + EACH * sum(1 for _ in equations(body))
+
+
+def too_long(longest: float) -> TooLong:
+    """What a kernel is of more instructions than this."""
+    return TooLong(
+        f"its kernel would have more than {longest:,} instructions, and compiling "
+        "them takes longer than XLA takes for the whole loop"
+    )
+
+
+def require_short(written: int, longest: float) -> None:
+    """Raise `TooLong` where so many instructions are too many."""
+    if written > longest:
+        raise too_long(longest)

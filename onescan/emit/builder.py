@@ -20,11 +20,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from math import inf
 from typing import Any
 
 from llvmlite import ir
 
 from onescan.emit import types as ty
+from onescan.emit.budget import too_long
 from onescan.emit.constants import nothing
 from onescan.emit.lines import Held, Line, Place
 
@@ -70,6 +72,8 @@ class Builder(ir.IRBuilder):
     def __init__(self, block: ir.Block) -> None:
         super().__init__(block)
         self._count = 0
+        #: instructions from which a kernel takes too long to compile
+        self.longest = inf
         #: how often what is written now will run, as far as that is known
         self.trips = 1.0
         #: by instruction and type: how often it will run
@@ -156,6 +160,8 @@ class Builder(ir.IRBuilder):
 
     def _write(self, kind: ty.Kind, text: str, line: type[Line] = Line) -> Any:
         self._count += 1
+        if self._count > self.longest:
+            raise too_long(self.longest)
         name = f"%v{self._count}"  # llvmlite's own begin with a dot, or are blocks'
         written = line(kind, name, f"{name} = {text}")
         self._append(written, _operation(text), kind)

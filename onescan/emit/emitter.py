@@ -40,6 +40,7 @@ class Emitter(Loops):
         self.entry = ir.IRBuilder(function.append_basic_block("entry"))
         start = function.append_basic_block("start")
         super().__init__(plan, function, self.builder(start))
+        self.b.longest = plan.longest
         self.bases: dict[Lane, ty.Value | int] = {}
         self.stack_bytes = 0
         self.body: Any = None  # the innermost body being emitted

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
+from onescan.emit.budget import require_short
 from onescan.emit.support import require_supported
 from onescan.loop import Equation, LeaveToXla, Loop
 from onescan.lowering.outcome import Left, Native, Seen, Slower
@@ -137,9 +138,10 @@ def planned(loop: Loop, target: Target, settings: Settings) -> Compiled:
     plan = target.plan(loop)
     if not forced:
         target.require_profit(plan)
+        plan = replace(plan, longest=target.longest(plan.loop))
     plan, kernel = target.verified(*target.fitting(plan))
     if not forced:
-        target.require_short(plan, kernel)
+        require_short(target.size(kernel), target.longest(plan.loop))
     choice = target.choice(plan, kernel, settings)
     if choice is not None and not choice.native and not forced:
         raise Slower(choice)

@@ -126,8 +126,10 @@ def keeps_busy(eqn: Equation) -> bool:
 
 def _is_a_batch(eqn: Equation) -> bool:
     """Whether an equation multiplies pairs of matrices, one by one."""
-    numbers = eqn.params.get("dimension_numbers")
-    return eqn.primitive.name == "dot_general" and bool(numbers[1][0])
+    if eqn.primitive.name != "dot_general":
+        return False
+    _, (batched, _) = eqn.params["dimension_numbers"]
+    return bool(batched)
 
 
 def pays(saved: float, left: Iterable[Any], least: float | None = None) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import prod
+from math import inf, prod
 from typing import Any
 
 from jax.extend.core import Var
@@ -82,6 +82,7 @@ class Plan:
     features: frozenset[str] = frozenset()  # of the processor
     l2: int = 1 << 20  # bytes of a core's L2 cache
     stored: frozenset[Any] = frozenset()  # values that are put into memory in any case
+    longest: float = inf  # instructions from which a kernel takes too long to compile
     #: by operand: the step of its array that the loop reads first
     starts: dict[int, int] = field(default_factory=dict)
     #: by operand: the steps of its array, if they are more than those of the loop

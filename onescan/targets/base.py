@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 from onescan.loop import Equation, LeaveToXla, Loop
@@ -99,7 +100,7 @@ class Target(ABC):
                 smaller = self.smaller(plan)
                 if smaller is None:
                     raise
-                plan = smaller
+                plan = replace(smaller, longest=plan.longest)
 
     def verified(self, plan: Plan, kernel: Any) -> tuple[Plan, Any]:
         """A plan and its kernel, or better ones after a look at the kernel."""
@@ -109,9 +110,13 @@ class Target(ABC):
         """Raise `LeaveToXla` for a loop that XLA runs as well."""
         return
 
-    def require_short(self, plan: Plan, kernel: Any) -> None:
-        """Raise `LeaveToXla` for a kernel that takes too long to compile."""
-        return
+    def longest(self, loop: Loop) -> float:
+        """Instructions from which a kernel of a loop takes too long to compile."""
+        return inf
+
+    def size(self, kernel: Any) -> int:
+        """How many instructions a kernel has, where they are counted."""
+        return 0
 
     def choice(self, plan: Plan, kernel: Any, settings: Settings) -> Choice | None:
         """Which engine should run a loop, where that is predicted or measured."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -20,8 +21,11 @@ from processes import output
 import onescan
 from onescan.emit import budget
 from onescan.emit.body import ordered
+from onescan.emit.budget import TooLong
+from onescan.emit.builder import Builder
 from onescan.loop import LeaveToXla
 from onescan.runtime import memory
+from onescan.targets.cpu.emitter import CpuEmitter
 
 
 def size_of(f: Callable[..., Any], *args: Any) -> int:
@@ -159,13 +163,28 @@ def test_what_takes_long_to_compile_goes_to_xla() -> None:
 def test_what_xla_compiles_is_counted() -> None:
     """Not what a kernel needs where XLA has one equation, as of complex numbers."""
     loop = loop_in(chain(10, 0), jnp.ones(3))
-    module = kernel_of(plan_of(loop)).module
-    size = budget.instructions(module)
+    short = loop_in(chain(2, 0), jnp.ones(3))
+    size = budget.instructions(kernel_of(plan_of(loop)).module)
     with mock.patch.object(budget, "LEAST", size - 10 * budget.EACH):
-        budget.require_short(loop, module)
-        short = loop_in(chain(2, 0), jnp.ones(3))
-        with pytest.raises(LeaveToXla, match=f"would have {size:,} instructions"):
-            budget.require_short(loop.replace(plain=short), module)
+        budget.require_short(size, budget.longest(loop))
+        allowed = budget.longest(loop.replace(plain=short))
+        with pytest.raises(LeaveToXla, match=f"more than {allowed:,} instructions"):
+            budget.require_short(size, allowed)
+
+
+@pytest.mark.parametrize("longest", [50, 500])
+def test_no_more_is_written_than_a_kernel_may_have(longest: int) -> None:
+    written = []
+
+    class Counted(Builder):
+        def _write(self, *args: Any) -> Any:
+            written.append(args)
+            return super()._write(*args)
+
+    plan = plan_of(loop_in(chain(300, 0, lax.lgamma), jnp.ones(3)))
+    with mock.patch.object(CpuEmitter, "builder", Counted), pytest.raises(TooLong):
+        kernel_of(replace(plan, longest=longest))
+    assert len(written) == longest + 1
 
 
 def test_what_takes_long_to_compile_for_a_gpu_goes_to_xla() -> None:

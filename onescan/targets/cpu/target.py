@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 from onescan import compat
-from onescan.emit.budget import instructions, is_long, require_short
+from onescan.emit.budget import TooLong, instructions, is_long, longest
 from onescan.loop import Equation, LeaveToXla, Loop, nbytes
 from onescan.naming import millions
 from onescan.passes import LAST_PASSES, PASSES, XLA_PASSES
@@ -87,11 +87,18 @@ class Cpu(Target):
     def build(self, plan: Plan) -> Kernel:
         operands, results = plan.buffers
         count = sum(1 for _ in equations(plan.loop.body.jaxpr))
-        if count * LEAST > LONG and _lies_across(plan):
-            return self.build(replace(plan, across=INTERLEAVED))
-        module, profile = build(plan)
-        if instructions(module) > LONG and _lies_across(plan):
-            return self.build(replace(plan, across=INTERLEAVED))
+        if _lies_across(plan):
+            narrower = replace(plan, across=INTERLEAVED)
+            if count * LEAST > LONG:
+                return self.build(narrower)
+            try:
+                module, profile = build(replace(plan, longest=min(LONG, plan.longest)))
+            except TooLong:
+                return self.build(narrower)
+            if instructions(module) > LONG:
+                return self.build(narrower)
+        else:
+            module, profile = build(plan)
         return Kernel(
             module=module,
             num_operands=len(operands) + len(plan.tails),
@@ -157,8 +164,11 @@ class Cpu(Target):
                 "multiply-adds, which XLA's matrix library does as well"
             )
 
-    def require_short(self, plan: Plan, kernel: Kernel) -> None:
-        require_short(plan.loop, kernel.module)
+    def longest(self, loop: Loop) -> float:
+        return longest(loop)
+
+    def size(self, kernel: Kernel) -> int:
+        return instructions(kernel.module)
 
     @property
     def costs(self) -> Costs:
@@ -178,7 +188,7 @@ class Cpu(Target):
         turned = sum(prod(types[i].shape) for i in plan.batch_major)
         times = predicted(loop, kernel.profile, machine.cores, self.costs, turned)
         name = lambda: store.key_of(name_of(kernel), machine, *compat.versions())
-        trusted = border(plan, kernel.profile, instructions(kernel.module))
+        trusted = border(plan, kernel.profile, self.size(kernel))
         if settings.in_xla:
             trusted = replace(trusted, slower=max(trusted.slower, IN_XLA))
         may_try = settings.trials > 0
@@ -193,7 +203,7 @@ class Cpu(Target):
         return replace(found, native=(found.native or 0.0) + around)
 
     def making(self, kernel: Kernel) -> float:
-        return MAKING * instructions(kernel.module)
+        return MAKING * self.size(kernel)
 
     def lower(self, plan: Plan, kernel: Kernel) -> Lower:
         """In the layouts that the kernel wants."""

@@ -57,6 +57,7 @@ class Barriers(GpuEmitter):
         self._afar: set[int] = set()  # memory that blocks use to add up
         start: Any = self.b.block
         self.b = AccessBuilder(start, self._shared, self.team)
+        self.b.longest = plan.longest
         self._anything = False  # whether any memory may have been touched, or just:
         self._read: set[int] = set()
         self._written: set[int] = set()

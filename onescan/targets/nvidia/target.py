@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from onescan import compat
-from onescan.emit.budget import is_long, require_short
+from onescan.emit.budget import instructions, is_long, longest
 from onescan.loop import Equation, LeaveToXla, Loop
 from onescan.passes import PARALLEL_PASSES, WIDE_PASSES, XLA_WIDE_PASSES
 from onescan.plan.data_parallel import meetings
@@ -124,7 +124,7 @@ class Nvidia(Target):
             other = choose(plan.loop, self.machine, alone=False, easily=by_teams)
             if by_teams and other.parallel is None:
                 return None  # before it is built
-            return self.fitting(other)
+            return self.fitting(replace(other, longest=plan.longest))
         except LeaveToXla:
             return None
 
@@ -154,8 +154,11 @@ class Nvidia(Target):
             profile=profile,
         )
 
-    def require_short(self, plan: Plan, kernel: Kernel) -> None:
-        require_short(plan.loop, kernel.module, on_gpu=True)
+    def longest(self, loop: Loop) -> float:
+        return longest(loop, on_gpu=True)
+
+    def size(self, kernel: Kernel) -> int:
+        return instructions(kernel.module)
 
     def is_long(self, kernel: Kernel) -> bool:
         return is_long(kernel.module)
