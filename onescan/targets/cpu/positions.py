@@ -53,8 +53,10 @@ def _source(plan: Plan, eqn: Equation, makers: Mapping[Any, Equation]) -> Any:
     if loop.is_while or loop.length < STEPS or not FEWEST <= size <= MOST:
         return None
     while isinstance(var, Var) and (maker := makers.get(var)) is not None:
+        if maker.primitive.name not in SHOWN:
+            return None
         (shown, *_) = maker.invars
-        if maker.primitive.name not in SHOWN or prod(shown.aval.shape) != size:
+        if prod(shown.aval.shape) != size:
             return None
         var = shown
     constants = loop.body.jaxpr.invars[: loop.num_consts]

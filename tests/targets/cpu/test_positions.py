@@ -79,3 +79,18 @@ def test_lanes_that_share_them() -> None:
     loop = loop_in(many, jnp.ones((64, EDGES)), jnp.arange(EDGES))
     inputs = inputs_of(loop)
     assert_same(by_kernel(plan_of(loop), inputs), by_xla(loop, inputs), rounding=64)
+
+
+def test_positions_that_follow_from_the_program() -> None:
+    """They have a maker, which is given nothing."""
+
+    def run(xs: Any) -> Any:
+        def step(c: Any, x: Any) -> Any:
+            places = lax.broadcasted_iota("int32", (EDGES, 1), 0)
+            return c, jnp.take(x, places[:, 0], axis=0, mode="clip")
+
+        return lax.scan(step, jnp.zeros(()), xs)
+
+    loop = loop_in(run, jnp.ones((STEPS, EDGES)))
+    inputs = inputs_of(loop)
+    assert_same(by_kernel(plan_of(loop), inputs), by_xla(loop, inputs))
