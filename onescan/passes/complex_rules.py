@@ -153,7 +153,9 @@ def _conj(eqn: Any, _: Any, x: Any) -> Pair:
     return Pair(x, jnp.zeros_like(x))
 
 
-def _dot_general(eqn: Any, _: Any, x: Pair, y: Pair) -> Pair:
+def _dot_general(eqn: Any, _: Any, x: Any, y: Any) -> Pair:
+    """Of numbers of any types, which are first what the result is, as XLA has them."""
+    x, y = (_convert(eqn, _, operand) for operand in (x, y))
     numbers, precision = (eqn.params[k] for k in ("dimension_numbers", "precision"))
     dot = lambda a, b: lax.dot_general(a, b, numbers, precision)
     re = dot(x.re, y.re) - dot(x.im, y.im)

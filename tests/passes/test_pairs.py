@@ -44,6 +44,11 @@ CASES: dict[str, Callable[..., Any]] = {
     "others": lambda x, y: [jax.nn.sigmoid(x), jnp.sign(y), x == y, x != y],
     "sums": lambda x, y: [x.sum(), jnp.cumsum(y), x.mean(0)],
     "products": lambda x, y: [x @ y, jnp.vdot(x, y), jnp.outer(x, y)],
+    "products of other types": lambda x, y: [  # which `jnp.einsum` leaves as they are
+        *(jnp.einsum("i,i", x.real, y), jnp.einsum("i,j->ji", x, y.imag)),
+        jnp.einsum("i,i", jnp.arange(x.size), y),
+        jnp.einsum("i,i", jnp.where(x.real > 9, jnp.nan, x.real), y.at[0].set(jnp.inf)),
+    ],
     "moved": lambda x, y: [
         *(x[::-2], jnp.roll(y, 2), jnp.concatenate([x, y])),
         *(jnp.where(x.real > 0, x, y), x.reshape(2, -1).T, jnp.pad(x, 1)),
