@@ -37,11 +37,12 @@ from onescan.passes.windows import windows
 from onescan.passes.worth import Draws
 
 
-def _out(draws: Draws, sums: bool = False) -> tuple[Pass, ...]:
+def _out(draws: Draws, sums: bool = False, batches: bool = True) -> tuple[Pass, ...]:
     """What takes work out of a loop, with such draws of random bits."""
     return (
-        *(partial(ahead, draws=draws), partial(hoist, draws=draws, sums=sums)),
-        *(partial(sink, draws=True), simplify),
+        partial(ahead, draws=draws, batches=batches),
+        partial(hoist, draws=draws, sums=sums, batches=batches),
+        *(partial(sink, draws=True, batches=batches), simplify),
     )
 
 
@@ -59,7 +60,7 @@ WIDE_PASSES = (
 )
 _accumulators = (simplify, partial(accumulate, reductions=True))
 #: for one that XLA runs, where every accumulator is work too
-XLA_PASSES = (*_accumulators, *_out("all"))
+XLA_PASSES = (*_accumulators, *_out("all", batches=False))
 #: the same on a wide device
 XLA_WIDE_PASSES = (*_accumulators, *_out("small"))
 #: afterwards, on wide devices, unless the order of steps matters

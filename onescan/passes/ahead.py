@@ -50,11 +50,11 @@ from onescan.passes.worth import (
 )
 
 
-def ahead(loop: Loop, draws: Draws = "few") -> Split | None:
+def ahead(loop: Loop, draws: Draws = "few", batches: bool = True) -> Split | None:
     """Run carries ahead whose values free heavy work."""
     parts = parts_of(loop)
     is_drawn = lambda eqn: is_draw(eqn, draws, loop.length)
-    first, freed = _first(parts, is_drawn, draws)
+    first, freed = _first(parts, is_drawn, draws, batches)
     if not freed:
         return None
     given = _given(parts, first)
@@ -94,7 +94,7 @@ def ahead(loop: Loop, draws: Draws = "few") -> Split | None:
 
 
 def _first(
-    parts: Parts, is_drawn: Callable[[JaxprEqn], bool], draws: Draws
+    parts: Parts, is_drawn: Callable[[JaxprEqn], bool], draws: Draws, batches: bool
 ) -> tuple[set[int], list[JaxprEqn]]:
     """The places of the carries to run ahead, and the work that this frees."""
     place = {v: i for i, v in enumerate(parts.carry)}
@@ -109,7 +109,7 @@ def _first(
     found: list[JaxprEqn] = []
     for eqn in parts.eqns:
         drawn = is_drawn(eqn)
-        if not drawn and not leaves(eqn, kinds, draws):
+        if not drawn and not leaves(eqn, kinds, draws, batches=batches):
             continue
         wanted = set().union(*(closed[i] for i in needs[eqn.outvars[0]]))
         if wanted and (drawn or _feeds_another(parts, eqn, wanted)):

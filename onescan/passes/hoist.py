@@ -62,17 +62,27 @@ STAYS: dict[Draws, tuple[str, ...]] = {
 MUCH = 16
 
 
-def hoist(loop: Loop, draws: Draws = "few", sums: bool = False) -> Split | None:
+def hoist(
+    loop: Loop, draws: Draws = "few", sums: bool = False, batches: bool = True
+) -> Split | None:
     """Take out what needs no carry, if it is worth it.
 
     Few draws of a step, which leave vectors unfilled, are done by a loop of their own
     over some steps with all others as lanes; all draws, if they are wanted, by XLA.
-    So are `sums` of many numbers.
+    So are `sums` of many numbers, and where `batches` are, products of what changes.
     """
     parts = parts_of(loop)
     kinds = kinds_of(parts)
     drawn = _drawn(loop, parts.eqns, kinds, draws)
-    gone = (eqn for eqn in parts.eqns if _leaves(eqn, kinds, draws, sums))
+
+    def goes(eqn: JaxprEqn) -> bool:
+        kind = kinds[eqn.outvars[0]] if eqn.outvars else "bound"
+        if kind == "fixed":
+            return not eqn.effects and is_worth_keeping(eqn)
+        heavy = leaves(eqn, kinds, draws, batches=batches)
+        return kind == "free" and (heavy or (sums and is_long_sum(eqn)))
+
+    gone = filter(goes, parts.eqns)
     outside = {v for eqn in gone for v in eqn.outvars} | drawn
     outside -= numbers(parts.eqns)
     kept = slice_of(parts.eqns, parts.results, {*parts.inputs, *outside})
@@ -104,7 +114,7 @@ def hoist(loop: Loop, draws: Draws = "few", sums: bool = False) -> Split | None:
     inside = set(map(id, kept))
     gone = [eqn for eqn in parts.eqns if id(eqn) not in inside and operations(eqn)]
     free = [e for e in gone if kinds[e.outvars[0]] == "free"]
-    heavy = [e for e in free if _leaves(e, kinds, draws, sums) or is_draw(e)]
+    heavy = [e for e in free if goes(e) or is_draw(e)]
     fixed = [e for e in gone if kinds[e.outvars[0]] == "fixed"]
     return Split(
         name="hoist",
@@ -131,14 +141,6 @@ def _sums_on_the_way(
         if id(eqn) in inside and elements(eqn.invars) >= MUCH * elements(eqn.outvars)
         for v in eqn.outvars
     }
-
-
-def _leaves(eqn: JaxprEqn, kinds: dict[Var, Kind], draws: Draws, sums: bool) -> bool:
-    kind = kinds[eqn.outvars[0]] if eqn.outvars else "bound"
-    if kind == "fixed":
-        return not eqn.effects and is_worth_keeping(eqn)
-    heavy = leaves(eqn, kinds, draws) or (sums and is_long_sum(eqn))
-    return kind == "free" and heavy
 
 
 def _drawn(

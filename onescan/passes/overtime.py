@@ -24,7 +24,14 @@ from onescan import compat
 from onescan.loop import Atom, Aval, Loop
 from onescan.passes.products import product
 from onescan.passes.split import Parts, Values, slice_of, variables
-from onescan.passes.worth import PER_RESULT, Draws, is_heavy, is_movable
+from onescan.passes.worth import (
+    BUSY_BATCH,
+    PER_RESULT,
+    Draws,
+    is_heavy,
+    is_movable,
+    operations,
+)
 from onescan.primitives import record_of
 
 #: steps of a loop that does the work of all steps of another
@@ -53,18 +60,22 @@ def leaves(
     kinds: Mapping[Var, Kind],
     draws: Draws,
     least: float | None = None,
+    batches: bool = True,
 ) -> bool:
-    """Whether an equation does better for all steps at once than in a kernel.
+    """Whether an equation does better for all steps at once than in the loop.
 
     A product on a CPU, whose kernels leave few draws to others, only if all steps share
     an operand, since one product is then made of them, and if it saves at least so many
-    operations for each element of its result (`PER_RESULT`).
+    operations for each element of its result (`PER_RESULT`).  Without `batches` only
+    small products become a batch of products.
     """
-    if draws != "few" or record_of(eqn).kind != "product":
+    if record_of(eqn).kind != "product" or (draws != "few" and batches):
         return is_heavy(eqn)
     given = variables(eqn.invars)
     shared = len(given) < len(eqn.invars) or any(kinds[v] == "fixed" for v in given)
-    return shared and is_heavy(eqn, PER_RESULT if least is None else least)
+    if draws == "few":
+        return shared and is_heavy(eqn, PER_RESULT if least is None else least)
+    return is_heavy(eqn) and (shared or operations(eqn) < BUSY_BATCH)
 
 
 def evaluate(

@@ -40,14 +40,14 @@ from onescan.passes.worth import (
 )
 
 
-def sink(loop: Loop, draws: bool = False) -> Split | None:
+def sink(loop: Loop, draws: bool = False, batches: bool = True) -> Split | None:
     """Take out what only feeds ys, if it is worth it; draws of random bits too."""
     parts = parts_of(loop)
     kinds = kinds_of(parts)
 
     def is_worth_it(eqn: JaxprEqn) -> bool:
         which: Draws = "all" if draws else "few"
-        heavy = leaves(eqn, kinds, which, PER_ELEMENT)
+        heavy = leaves(eqn, kinds, which, PER_ELEMENT, batches)
         return heavy or (draws and is_draw(eqn))
 
     sunk = _sunk(parts, is_worth_it)
