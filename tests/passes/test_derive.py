@@ -125,6 +125,7 @@ def test_a_gradient_needs_less_memory(monkeypatch):
         jax.clear_caches()
         return jax.jit(jax.grad(loss)).lower(weights, xs).compile()
 
+    onescan.clear_report()
     with_it = compiled()
     assert {row.engine for row in onescan.report().rows} == {"native"}
     others = tuple(apply for apply in PASSES if apply is not derive)
