@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.extend.core import jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from onescan import compat
 from onescan.passes import complex_factors, complex_linalg
@@ -164,13 +165,25 @@ def _dot_general(eqn: Any, _: Any, x: Any, y: Any) -> Pair:
 
 def _apart(eqn: Any, _: Any, *operands: Any) -> list[Any]:
     """Each part by itself, the same way."""
-    if "update_jaxpr" in eqn.params:  # which works on complex numbers, and says nothing
-        eqn = eqn.replace(params={**eqn.params, "update_jaxpr": None})
+    if (update := eqn.params.get("update_jaxpr")) is not None:  # of complex numbers
+        of_parts = _update_of_parts(eqn, isinstance(update, ClosedJaxpr))
+        eqn = eqn.replace(params={**eqn.params, "update_jaxpr": of_parts})
     parts = [
         compat.bind(eqn, [x[k] if isinstance(x, Pair) else x for x in operands])
         for k in (0, 1)
     ]
     return [Pair(re, im) for re, im in zip(*parts, strict=True)]
+
+
+def _update_of_parts(eqn: Any, closed: bool) -> Any:
+    """How a scatter applies an update, to a part of a number.
+
+    Without it XLA would put the update in the number's place, where a pass takes the
+    scatter out of the loop.
+    """
+    part = np.zeros((), eqn.outvars[0].aval.dtype).real
+    made = jax.make_jaxpr(UPDATES[eqn.primitive.name])(part, part)
+    return made if closed else made.jaxpr
 
 
 def _gather(eqn: Any, paired: Any, *operands: Any) -> list[Any]:
@@ -293,6 +306,12 @@ def _plain(function: Callable[..., Any]) -> Any:
     return lambda eqn, paired, *operands: function(*operands)
 
 
+#: what a scatter makes of a number and an update
+UPDATES: dict[str, Callable[..., Any]] = {
+    "scatter": lambda number, update: update,
+    "scatter-add": lax.add,
+    "scatter-sub": lax.sub,
+}
 #: what does the same to both parts
 MOVED = """
     add add_any broadcast_in_dim concatenate copy copy_p cumsum dynamic_slice

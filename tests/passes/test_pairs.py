@@ -107,6 +107,31 @@ def test_a_while_loop() -> None:
     assert_same(*both(f, numbers(3)), rounding=4)
 
 
+@pytest.mark.parametrize("way", ["set", "add", "subtract"])
+def test_updates_that_leave_a_while_loop(way: str) -> None:
+    """They run by XLA there, which has to know what an update does to each part."""
+
+    def f(x: Any) -> Any:
+        def round_(state: Any) -> Any:
+            at, c = state
+            made = getattr(jnp.outer(x, x).at[1:], way)(jnp.outer(x[1:], x))
+            return at + 1, 0.5 * c + made
+
+        short = lambda state: (state[0] < 20) & (jnp.abs(state[1]).sum() < 1e6)
+        return lax.while_loop(short, round_, (0, jnp.full((6, 6), 9 + 0j)))
+
+    onescan.clear_report()
+    assert_same(*both_whiles(f, numbers(6)), rounding=64)
+    (row,) = onescan.report().rows
+    assert "once instead of in every round" in "".join(row.notes)
+
+
+def both_whiles(f: Callable[..., Any], *args: Any) -> tuple[Any, Any]:
+    with onescan.switches.using(installed=True, engine="native"):
+        ours = jax.jit(lambda *xs: f(*xs))(*args)
+    return ours, jax.jit(lambda *xs: f(*xs))(*args)
+
+
 def test_a_constant_of_a_function_inside() -> None:
     """Its value is a `jax.Array`, whose parts must not be traced."""
     constant = jnp.array([1 + 1j, -2], jnp.complex64)
