@@ -59,7 +59,8 @@ def is_complex(value: Any) -> bool:
 def whole_of(re: Any, im: Any) -> Any:
     """The complex numbers that two values are parts of; None if there are none.
 
-    Numbers that the program puts together of parts are better taken as those.
+    Numbers that the program puts together of parts are better taken as those, unless
+    these were parts of one array before: between two kernels they are.
     """
     first, second = maker_of(re), maker_of(im)
     if first is None or second is None:
@@ -67,9 +68,11 @@ def whole_of(re: Any, im: Any) -> Any:
     if (first.name, second.name) != ("stablehlo.real", "stablehlo.imag"):
         return None
     whole, other = first.operands[0], second.operands[0]
-    maker = maker_of(whole)
-    if whole != other or (maker is not None and maker.name == "stablehlo.complex"):
+    if whole != other:
         return None
+    maker = maker_of(whole)
+    if maker is not None and maker.name == "stablehlo.complex":
+        return whole_of(*maker.operands)
     return whole
 
 
