@@ -12,7 +12,7 @@ first, into memory of its own.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product
+from itertools import chain, product
 from math import prod
 from typing import Any
 
@@ -31,6 +31,10 @@ from onescan.plan.plan import SHORTEST
 #: registers that a block of results may take, and results that may share a pull
 REGISTERS = 16
 ROWS = 8
+#: sums that a block should have under way, so that none waits for the one before
+UNDER_WAY = 8
+#: positions of the contraction for one round of a loop
+FEW = 4
 #: blocks of a product among which fetching ahead is divided
 FEWEST_BLOCKS = 8
 #: rows from which a matrix is transposed for them, and the most bytes that it has
@@ -280,11 +284,12 @@ class Product:
         e = self.e
         width = width if width > 1 else 0
         zero = ty.constant(ty.register_type(self.dtype), 0, width)
-        cells = [e.entry.alloca(zero.type) for _ in places]
-        for cell in cells:
+        chains = self._chains(len(places))
+        cells = [[e.entry.alloca(zero.type) for _ in places] for _ in range(chains)]
+        for cell in chain.from_iterable(cells):
             e.b.store(zero, cell)
 
-        def step(index: tuple[Index, ...]) -> None:
+        def step(index: tuple[Index, ...], number: int = 0) -> None:
             if stretch:
                 (block,) = index
                 if isinstance(block, int):
@@ -294,7 +299,7 @@ class Product:
                 index = (Vec(base, stretch) if stretch > 1 else base,)
             left: dict[Any, ty.Value] = {}
             right: dict[Any, ty.Value] = {}
-            for place, cell in zip(places, cells, strict=True):
+            for place, cell in zip(places, cells[number % chains], strict=True):
                 a = self._pull(left, self.x, self.bx, self.fx, self.cx, place, index, 0)
                 c = self._pull(
                     right, self.y, self.by, self.fy, self.cy, place, index, 1
@@ -307,7 +312,25 @@ class Product:
                 step(index)
         else:
             self._long_sum(sizes, step)
-        return [e.b.load(cell) for cell in cells]
+        sums = [[e.b.load(cell) for cell in of_chain] for of_chain in cells]
+        while len(sums) > 1:
+            half = len(sums) // 2
+            sums = [
+                self._plus(*two) for two in zip(sums[:half], sums[half:], strict=True)
+            ]
+        return sums[0]
+
+    def _plus(self, left: list[ty.Value], right: list[ty.Value]) -> list[ty.Value]:
+        plus, _ = KINDS["reduce_sum"]
+        pairs = zip(left, right, strict=True)
+        return [plus(self.e.b, self.dtype, x, y) for x, y in pairs]
+
+    def _chains(self, results: int) -> int:
+        """How many sums each of some results is taken in, added up in the end."""
+        long = bool(self.sizes) and self.sizes[-1] >= 2 * FEW
+        if not long or self._is_small() or not ty.is_float(self.dtype):
+            return 1
+        return max(k for k in (1, 2, FEW) if k == 1 or k * results <= UNDER_WAY)
 
     def _is_small(self) -> bool:
         """Whether the product is unrolled whole: all operands fit in registers."""
@@ -322,16 +345,16 @@ class Product:
     def _long_sum(self, sizes: list[int], step: Any) -> None:
         """Run `step` over the contraction, a few positions at a time."""
         e, (*outer, n) = self.e, sizes
-        few = next(k for k in (4, 2, 1) if n >= k)
+        few = next(k for k in (FEW, 2, 1) if n >= k)
 
         def visit(index: tuple[Index, ...]) -> None:
             *front, block = index
             for k in range(few):
                 if isinstance(block, int):
-                    step((*front, block * few + k))
+                    step((*front, block * few + k), k)
                 else:
                     base = e.b.mul(block, ir.Constant(ty.I64, few))
-                    step((*front, add(e.b, base, k)))
+                    step((*front, add(e.b, base, k)), k)
 
         e.for_each([*outer, n // few], visit, 999)
         for k in range(n - n % few, n):

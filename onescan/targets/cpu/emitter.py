@@ -31,7 +31,7 @@ def dot_general(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]
         x, y = map(e.once, operands)
         return [by_unit(e, product, x, y)]
     if panels := panels_of(e.plan, eqn):
-        return [by_panels(e, eqn, panels, e.once(operands[0]))]
+        return [by_panels(e, eqn, panels, operands)]
     if is_outer(eqn):
         return outer(e, eqn, operands)
     return dot.dot_general(e, eqn, operands)

@@ -24,13 +24,15 @@ from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, Memory, Vec, scale
 from onescan.emit.dot import REGISTERS, ROWS, Product
 from onescan.emit.emitter import Emitter
-from onescan.loop import Equation
-from onescan.plan.plan import Plan
+from onescan.loop import Atom, Equation
+from onescan.plan.plan import SHORTEST, Plan
 from onescan.primitives import record_of
 from onescan.targets.cpu.products.steps import tiled
 
 #: steps from which a copy is worth it
 STEPS = 16
+#: the same of weights whose sums go along their rows, which are copied to be turned
+TURNED_STEPS = 32
 #: bytes of weights that the L1 cache does not hold as they are, and the most to copy
 SMALLEST, LARGEST = 1 << 15, 1 << 22
 TYPES = (np.dtype("float32"), np.dtype("float64"))
@@ -54,29 +56,55 @@ class Panels:
 def panels_of(plan: Plan, eqn: Equation) -> Panels | None:
     """The panels for a product, if it is one of a step with weights."""
     loop = plan.loop
-    if record_of(eqn).kind != "product" or plan.width < 2 or plan.vector is not None:
+    if plan.width < 2 or plan.vector is not None or loop.length < STEPS:
         return None
-    x, y = eqn.invars
+    if record_of(eqn).kind != "product" or (meeting := _meeting(eqn)) is None:
+        return None
+    x, y = meeting.x, meeting.weights
     constants = loop.body.jaxpr.invars[: loop.num_consts]
-    (cx, cy), (bx, _) = eqn.params["dimension_numbers"]
-    if x is y or bx or len(cy) != 1 or not any(v is y for v in constants):
+    if x is y or not any(v is y for v in constants):
         return None
     shape, dtype = y.aval.shape, np.dtype(y.aval.dtype)
     if {np.dtype(v.aval.dtype) for v in (x, y, eqn.outvars[0])} - {dtype}:
         return None
-    if dtype not in TYPES or len(shape) != 2 or any(plan.local_lanes(y)):
+    if dtype not in TYPES or any(plan.local_lanes(y)) or tiled(plan, eqn):
         return None
-    if loop.length < STEPS or tiled(plan, eqn):
-        return None
-    rows = prod(n for i, n in enumerate(plan.local_shape(x)) if i not in cx)
-    size = prod(shape) * dtype.itemsize
-    (along,) = cy
+    shape_of_x = enumerate(plan.local_shape(x))
+    rows = prod(n for i, n in shape_of_x if i != meeting.along_x)
+    along, size = meeting.along, prod(shape) * dtype.itemsize
     depth, columns = shape[along], shape[1 - along]
-    if not (rows and SMALLEST <= size <= LARGEST) or columns % plan.inner_width:
+    if not rows or size > LARGEST:
         return None
-    most, vectors = REGISTERS // min(rows, ROWS), columns // plan.inner_width
+    vectors, rest = divmod(columns, plan.inner_width)
+    if size < SMALLEST or rest:
+        turned = along == 1 and columns >= SHORTEST and loop.length >= TURNED_STEPS
+        return Panels(y, along, depth, columns, columns) if turned else None
+    most = REGISTERS // min(rows, ROWS)
     width = max(n for n in range(1, most + 1) if vectors % n == 0) * plan.inner_width
     return Panels(y, along, depth, columns, width)
+
+
+@dataclass(frozen=True)
+class _Meeting:
+    """A matrix of weights, and what it is multiplied with; a vector from either."""
+
+    x: Atom
+    weights: Atom
+    along_x: int  # the dimensions that are summed over
+    along: int
+    place: int  # of x among the operands
+
+
+def _meeting(eqn: Equation) -> _Meeting | None:
+    x, y = eqn.invars
+    (cx, cy), (batch, _) = eqn.params["dimension_numbers"]
+    if batch or len(cx) != 1:
+        return None
+    if len(y.aval.shape) == 2:
+        return _Meeting(x, y, cx[0], cy[0], 0)
+    if len(x.aval.shape) == 2 and len(y.aval.shape) == 1:
+        return _Meeting(y, x, cy[0], cx[0], 1)
+    return None
 
 
 @contextmanager
@@ -107,18 +135,21 @@ def _copied(e: Emitter, panels: Panels, weights: Array) -> Memory:
     return memory
 
 
-def by_panels(e: Emitter, eqn: Equation, panels: Panels, x: Array) -> Array:
+def by_panels(
+    e: Emitter, eqn: Equation, panels: Panels, operands: list[Array]
+) -> Array:
     """The product of a step with weights that lie in panels."""
+    meeting = _meeting(eqn)
+    assert meeting is not None
     target = e.fresh(eqn.outvars[0])
     assert target.memory is not None
     *rows, last = target.memory.strides
     view = replace(target.memory, strides=(last * panels.width, *rows, last))
     shape = (panels.shape[0], *target.shape[:-1], panels.width)
-    ((cx, _), _) = eqn.params["dimension_numbers"]
     Product(
         e,
-        ((cx, (1,)), ((), (0,))),
-        x,
+        (((meeting.along_x,), (1,)), ((), (0,))),
+        e.once(operands[meeting.place]),
         e.stored(e.weights[panels], panels.shape, (None,) * 3),
         e.stored(view, shape, (None, *target.lanes[:-1], None)),
     ).emit()
