@@ -11,6 +11,7 @@ Where stages ask what a step is, `rounds` has its own body and condition.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -57,6 +58,8 @@ class Equation(Protocol):
     def effects(self) -> Any: ...
 
 
+INSIDE_JAX = f"{os.sep}jax{os.sep}_src{os.sep}"
+LOOPS_OF_USERS = os.path.join("lax", "control_flow")  # fori_loop, map: the user's
 #: rounds of a while loop, where somebody has to guess
 ROUNDS = 100
 
@@ -130,6 +133,11 @@ class Loop:
 
     def __str__(self) -> str:
         return f"{self.name} ({self.source})"
+
+
+def is_of_jax(source: str) -> bool:
+    """Whether a loop is of JAX's own functions, such as those of its draws."""
+    return INSIDE_JAX in source and LOOPS_OF_USERS not in source
 
 
 def nbytes(avals: Sequence[Any], times: int = 1) -> int:

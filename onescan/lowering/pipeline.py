@@ -22,7 +22,7 @@ from typing import Any
 
 from onescan.emit.budget import require_short
 from onescan.emit.support import require_supported
-from onescan.loop import Equation, LeaveToXla, Loop
+from onescan.loop import Equation, LeaveToXla, Loop, is_of_jax
 from onescan.lowering.outcome import Left, Native, Seen, Slower
 from onescan.lowering.real_products import by_parts
 from onescan.lowering.recomputed import REASON, decides_by_rounding
@@ -42,6 +42,9 @@ from onescan.tune.choose import Choice, settled
 #: the share of a step's operations that must leave a loop which XLA keeps, for it to be
 #: taken apart: what waits in memory for it costs too
 WORTH = 0.02
+#: seconds that XLA takes for a loop of JAX's own up to which a kernel is not worth the
+#: 0.05 s that it takes to compile: a program that makes its keys has a dozen of them
+BRIEF = 3e-5
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +89,8 @@ def decide(loop: Loop, target: Target, settings: Settings) -> Decision:
         loop = inline(loop, target.platform)
     except LeaveToXla as reason:
         return Decision(loop, reason=str(reason))
+    if _is_brief(loop, target, settings):
+        return Decision(loop, reason="it is over before a kernel could save time")
     if loop.is_while:
         return _decide_while(loop, target, settings)
     parallel = () if settings.sequential else target.parallel_passes
@@ -146,6 +151,15 @@ def planned(loop: Loop, target: Target, settings: Settings) -> Compiled:
     if choice is not None and not choice.native and not forced:
         raise Slower(choice)
     return Compiled(plan, kernel, choice)
+
+
+def _is_brief(loop: Loop, target: Target, settings: Settings) -> bool:
+    """Whether a loop of JAX's own is over before a kernel could save much."""
+    forced = settings.engine == "native" or settings.strict
+    if forced or settings.in_xla or loop.is_while or not is_of_jax(loop.source):
+        return False
+    speed = target.by_xla(loop)
+    return bool(speed and speed.xla and speed.xla * loop.length < BRIEF)
 
 
 def _is_worth_it(passed: Passed, unroll: int, target: Target) -> bool:

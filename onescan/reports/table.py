@@ -18,13 +18,12 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from onescan.loop import LOOPS_OF_USERS, is_of_jax
 from onescan.reports.advice import advice
 
 if TYPE_CHECKING:
     from onescan.reports.rows import Row
 
-INSIDE_JAX = f"{os.sep}jax{os.sep}_src{os.sep}"
-LOOPS_OF_USERS = os.path.join("lax", "control_flow")  # fori_loop, map: the user's
 #: what JAX calls the body, in its own loops or anywhere: what the user wrote
 NAMES_IN_LOOPS = {"<lambda>": "jax.lax.map", "scanned_fun": "jax.lax.fori_loop"}
 NAMES = {"eval_jaxpr": "checkpoint"}
@@ -85,16 +84,12 @@ def page(rows: Sequence[Row], note: str) -> str:
 
 def of_jax(rows: Sequence[Row]) -> list[Row]:
     """The loops that JAX's own functions have, such as those of its random numbers."""
-    return [row for row in rows if _is_of_jax(row)]
+    return [row for row in rows if is_of_jax(row.source)]
 
 
 def listed(rows: Sequence[Row]) -> list[Row]:
     """The loops that a user has written, or called by name."""
-    return [row for row in rows if not _is_of_jax(row)]
-
-
-def _is_of_jax(row: Row) -> bool:
-    return INSIDE_JAX in row.source and LOOPS_OF_USERS not in row.source
+    return [row for row in rows if not is_of_jax(row.source)]
 
 
 def _together(own: list[Row]) -> str:

@@ -83,3 +83,18 @@ def test_dear_invariants_leave_a_while_loop(dear: bool) -> None:
     assert ("hoist" in row.passes) == dear
     assert ("once instead of in every round" in "".join(row.notes)) == dear
     assert_same(ours, run("xla", f, *args), 4)
+
+
+@pytest.mark.parametrize(
+    ("size", "strict", "engine"),
+    [(3, False, "xla"), (200_000, False, "native"), (3, True, "native")],
+)
+def test_brief_loops_of_jax_itself_stay(size: int, strict: bool, engine: str) -> None:
+    """A program that makes its keys has a dozen, and each took 0.05 s to compile."""
+    key = jax.random.key(0)
+    onescan.clear_report()
+    with switches.using(installed=True, strict=strict):
+        jax.jit(lambda k: jax.random.uniform(k, (size,))).lower(key)
+    (row,) = onescan.report().rows
+    assert row.engine == engine
+    assert (row.reason is None) == (engine == "native")
