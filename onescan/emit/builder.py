@@ -97,8 +97,12 @@ class Builder(ir.IRBuilder):
 
     @contextmanager
     def if_then(self, pred: Any, likely: bool | None = None) -> Iterator[Any]:
+        trips = self.trips
+        if likely is False:
+            self.trips = 0.0
         with self.inside(), super().if_then(pred, likely) as end:
             yield end
+        self.trips = trips
 
     def _forget(self) -> None:
         self._computed: dict[str, Line] = {}

@@ -133,7 +133,7 @@ def _one_by_one(e: Emitter, targets: list[Array], x: Array, axis: int, k: int) -
             return any_lane(b, _precedes(b, number(i, width), (worst[0], worst[1])))
 
         def consider(i: Any) -> None:
-            with b.if_then(look(i, wide)):
+            with b.if_then(look(i, wide), likely=False):  # most are smaller
                 found.insert(number(i, wide))
 
         whole = n // width if width > 1 else 0

@@ -171,3 +171,15 @@ def test_what_never_changes_is_said_once():
     f.check()
     (line,) = f.lines("load")
     assert line.count("!invariant.load") == 1
+
+
+def test_what_is_unlikely_is_not_counted():
+    """What a matrix unit leaves to vectors would else be predicted to run each time."""
+    f = Function()
+    x = f.load(f.x, 0)
+    with f.b.if_then(f.b.icmp_signed("<", f.i, ir.Constant(ty.I64, 3)), likely=False):
+        f.b.fadd(x, x)
+    f.b.fmul(x, x)
+    assert f.b.runs["fadd", "float"] == 0
+    assert f.b.runs["fmul", "float"] == 1
+    f.check()
