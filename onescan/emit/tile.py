@@ -105,8 +105,9 @@ class Tile(Buffers):
         e.bases = dict(starts)
         e.ahead = self._ahead(t)
         known = self._run(self.common, cells, loaded, t)
-        if self.laned.members or not e.renews_in_place:  # else written where they are
-            known = {var: e.once(array) for var, array in known.items()}
+        # what no lane reads is written where it belongs
+        read = self.laned.invars if e.renews_in_place else known
+        known |= {var: e.once(known[var]) for var in read if var in known}
         for here in self._blocks(starts):
             block = self._here(rows, here)
             values = self._run(self.laned, block, {**cells, **known}, t)

@@ -36,6 +36,11 @@ STEPS_AND_STORES: dict[str, tuple[int, Step, int]] = {
     "turned round": (2, lambda c, x: ((c[1] * x, c[0] + 1), ()), 4),
     "one after the other": (2, lambda c, x: ((c[0] * x, c[0] + c[1]), ()), 2),
     "a value for both": (2, lambda c, x: ((n := c[0] * x + c[1], n), ()), 2),
+    "one for all lanes beside one of theirs": (
+        2,
+        lambda c, x: ((c[0] * x + c[0][:3, :3].sum(), c[1] * 0.5 + x), ()),
+        2,
+    ),
     "an inner loop": (
         1,
         lambda c, x: (

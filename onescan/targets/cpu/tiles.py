@@ -108,10 +108,8 @@ def tile_shape(
         row = min(row, APART_SHARED if shared else APART)
     blocks = max(row // width, -(-vectors // _most_tiles(share, threads)))
     blocks = max(1, min(-(-vectors // threads), blocks))
-    if threads > 1:  # as many tiles for each of them
-        tiles = -(-vectors // (blocks * threads)) * threads
-        blocks = -(-vectors // tiles)
-    return Shape(width, blocks)
+    tiles = -(-vectors // (blocks * threads)) * threads  # as many for each of them
+    return Shape(width, -(-vectors // tiles))
 
 
 def _most_tiles(share: float, threads: int) -> int:

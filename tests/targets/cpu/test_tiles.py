@@ -1,0 +1,30 @@
+"""Tiles along a lane axis: what they do, they do once."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import jax.numpy as jnp
+import pytest
+from jax import lax
+from kernels import loop_in
+
+from onescan.targets.cpu.machine import Machine
+from onescan.targets.cpu.plan import choose
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3])
+@pytest.mark.parametrize("size", [1000, 6200, 10240, 25000, 100_000])
+def test_tiles_are_even(size: int, cores: int) -> None:
+    """A row that the L1 cache holds was one tile, and what was left another as long."""
+
+    def step(c: Any, x: Any) -> Any:
+        return c * 0.9 + jnp.tanh(x), None
+
+    loop = loop_in(
+        lambda c, xs: lax.scan(step, c, xs), jnp.zeros(size), jnp.zeros(5000)
+    )
+    plan = choose(loop, Machine(64, cores, l1=48 << 10))
+    done = plan.tiles * prod(lane.extent * lane.blocks for lane in plan.lanes)
+    assert done < 1.1 * size + 64 * cores
