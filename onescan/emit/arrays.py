@@ -376,6 +376,15 @@ class Array:
     steady: bool = False  # whether it is known to be the same in every step
     cuts: Cuts = ()  # where loops over it are better cut; () is nowhere
     window: tuple[Array, tuple[int, ...]] | None = None  # of what, and from where on
+    #: for each dimension, how far apart its numbers stand that are pulled from memory
+    apart: tuple[int, ...] | None = None
+
+    def stride(self, dim: int) -> int | None:
+        """How far apart neighbours along a dimension stand, as far as known."""
+        apart = self.apart if self.memory is None else self.memory.strides
+        if apart is not None:
+            return apart[dim]
+        return 1 if dim == len(self.shape) - 1 else None
 
     @property
     def own_cost(self) -> int:

@@ -21,9 +21,10 @@ from llvmlite import ir
 from onescan.emit import elementwise as el
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, Vec, add, scale
+from onescan.emit.constants import positions
 from onescan.emit.convert import convert, rounded
 from onescan.emit.emitter import Emitter
-from onescan.emit.reduce import KINDS, _join
+from onescan.emit.reduce import KINDS, joined
 from onescan.emit.transposition import transposed
 from onescan.loop import Equation
 from onescan.plan.plan import SHORTEST
@@ -38,7 +39,7 @@ FEW = 4
 #: blocks of a product among which fetching ahead is divided
 FEWEST_BLOCKS = 8
 #: rows from which a matrix is transposed for them, and the most bytes that it has
-TRANSPOSED_ROWS = 4
+TRANSPOSED_ROWS = 8
 TRANSPOSED_BYTES = 1 << 18
 #: a product whose operands have at most this many elements is unrolled whole
 UNROLLED = 64
@@ -78,7 +79,7 @@ class Product:
         if 0 in shape:
             return self.target
         if self._is_worth_transposing():
-            self.y = transposed(self.e, self.y)
+            self.y = transposed(self.e, self.y, self.cy[0], self.fy[0])
         held = next((i for i, l in enumerate(lanes) if l and l.vector), None)
         if held is not None:
             self._blocks(held, [(0, 1, shape[held])], wide=shape[held])
@@ -117,10 +118,10 @@ class Product:
         if along < self.rows[0]:
             return False
         if along < self.rows[1]:
-            stride = _stride(self.x, self.fx[along - self.rows[0]])
+            stride = self.x.stride(self.fx[along - self.rows[0]])
         else:
-            stride = _stride(self.y, self.fy[along - self.columns[0]])
-        contracted = _stride(self.x, self.cx[0]), _stride(self.y, self.cy[0])
+            stride = self.y.stride(self.fy[along - self.columns[0]])
+        contracted = self.x.stride(self.cx[0]), self.y.stride(self.cy[0])
         is_last = along == len(self.target.shape) - 1
         return stride != 1 and (contracted == (1, 1) or not is_last)
 
@@ -129,14 +130,16 @@ class Product:
         y, width = self.y, self.e.plan.inner_width
         if any(lane and lane.vector for lane in (*y.lanes, *self.target.lanes)):
             return False
-        if width < 2 or self.bx or tuple(self.cy) != (1,) or len(y.shape) != 2:
+        if width < 2 or len(self.cy) != 1 or len(self.fy) != 1:
             return False
-        if y.memory is None:
+        stands = y.memory is not None or y.apart is not None
+        if not stands or y.stride(self.cy[0]) != 1:
             return False
         rows = prod(self.x.shape[i] for i in self.fx)
-        whole = all(n % width == 0 for n in y.shape)
+        matrix = y.shape[self.cy[0]], y.shape[self.fy[0]]
         fits = prod(y.shape) * y.dtype.itemsize <= TRANSPOSED_BYTES
-        return whole and fits and rows >= TRANSPOSED_ROWS and self._lengthwise()
+        large = min(matrix) >= width and fits
+        return large and rows >= TRANSPOSED_ROWS and self._lengthwise()
 
     def _blocks(
         self,
@@ -253,23 +256,17 @@ class Product:
             ):
                 memory.store(e.b, place, rounded(e.b, total, self.dtype))
             return
-        combine = KINDS["reduce_sum"][0]
         (n,) = self.sizes
-        sums: list[ty.Value] = []
-        start = 0
-        for width in e.widths(n):
+        widest, *others = e.widths(n)
+        start = n - n % widest
+        sums = self._totals(places, [n // widest], 0, widest, widest)
+        for width in others:
             count = (n - start) // width
-            totals = self._totals(places, [count], start, width, width)
-            totals = [_join(e, t, combine, self.dtype) for t in totals]
-            sums = (
-                totals
-                if not sums
-                else [
-                    combine(e.b, self.dtype, s, t)
-                    for s, t in zip(sums, totals, strict=True)
-                ]
-            )
+            rest = self._totals(places, [count], start, width, width)
+            sums = self._plus(sums, [_widened(e.b, total, widest) for total in rest])
             start += count * width
+        plus, _ = KINDS["reduce_sum"]
+        sums = joined(e.b, sums, plus, self.dtype)
         for place, total in zip(places, sums, strict=True):
             memory.store(e.b, place, rounded(e.b, total, self.dtype))
 
@@ -389,13 +386,6 @@ def _identity(i: Index) -> Any:
     return i if isinstance(i, int) else id(i)
 
 
-def _stride(array: Array, dim: int) -> int | None:
-    """How far apart neighbours along a dimension are, as far as known."""
-    if array.memory is not None:
-        return array.memory.strides[dim]
-    return 1 if dim == len(array.shape) - 1 else None
-
-
 def multiply_add(
     b: ty.Builder, dtype: Any, x: ty.Value, y: ty.Value, z: ty.Value
 ) -> ty.Value:
@@ -405,6 +395,15 @@ def multiply_add(
     if ty.is_bool(dtype):
         return b.or_(b.and_(x, y), z)
     return b.add(b.mul(x, y), z)
+
+
+def _widened(b: ty.Builder, x: ty.Value, width: int) -> ty.Value:
+    """A number or a vector, and zeros behind it."""
+    held, element = ty.width_of(x), ty.element_type(x)
+    if not held:
+        return b.insert_element(ty.constant(element, 0, width), x, ty.FIRST)
+    places = [*range(held), *[held] * (width - held)]
+    return b.shuffle_vector(x, ty.constant(element, 0, held), positions(*places))
 
 
 RULES = {"dot_general": dot_general}

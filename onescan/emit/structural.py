@@ -8,6 +8,7 @@ element is chosen at run time.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -97,7 +98,10 @@ def transpose(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
         place = dict(zip(permutation, index, strict=True))
         return x.at(tuple(place[i] for i in range(len(index))))
 
-    return [e.lazy(out, at, [x])]
+    found = e.lazy(out, at, [x])
+    if x.memory is None:
+        return [found]
+    return [replace(found, apart=tuple(x.memory.strides[i] for i in permutation))]
 
 
 def squeeze(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:

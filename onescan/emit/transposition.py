@@ -2,35 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import product
 
 from llvmlite import ir
 
 from onescan.emit import types as ty
-from onescan.emit.arrays import Array, Index, Vec, add, scale
+from onescan.emit.arrays import Array, Index, Memory, Vec, add, scale
 from onescan.emit.emitter import Emitter
 
+#: the first of some positions, and how many vectors of which width they are
+Stretch = tuple[int, int, int]
 
-def transposed(e: Emitter, matrix: Array) -> Array:
-    """The same matrix in memory of its own, column by column.
 
-    Its sizes are multiples of a vector's width, and it is turned square by square.
+def transposed(e: Emitter, array: Array, along: int, across: int) -> Array:
+    """The same array in memory of its own, with other numbers side by side.
+
+    They are `across` where those `along` another dimension were.  Matrices are turned
+    square by square, the rest by smaller squares, into lines of whole vectors.
     """
-    width, (rows, columns) = e.plan.inner_width, matrix.shape
-    memory = e.scratch((columns, rows), (None, None), matrix.dtype)
-    memory = replace(memory, strides=(1, rows))
+    shape = array.shape
+    batch = [i for i in range(len(shape)) if i not in (along, across)]
+    order = [*batch, along, across]
+    width = e.plan.inner_width
+    line = -(-shape[across] // width) * width
+    sides = *(shape[i] for i in batch), shape[along], line
+    memory = e.scratch(sides, (None,) * len(order), array.dtype)
+    strides = dict(zip(order, memory.strides, strict=True))
+    memory = replace(memory, strides=tuple(strides[i] for i in range(len(order))))
+    sizes = [shape[i] for i in batch]
 
-    def turn(square: tuple[Index, ...]) -> None:
-        row, column = (scale(e.b, i, width) for i in square)
+    def at(matrix: tuple[Index, ...], column: Index, row: Index) -> tuple[Index, ...]:
+        places = {**dict(zip(batch, matrix, strict=True)), along: column, across: row}
+        return tuple(places[i] for i in range(len(shape)))
+
+    down, right = _stretches(e, shape[across]), _stretches(e, shape[along])
+    for rows, columns in product(down, right):
+        _turned(e, array, memory, sizes, at, rows, columns)
+    return e.stored(memory, shape, array.lanes)
+
+
+def _stretches(e: Emitter, n: int) -> list[Stretch]:
+    """n positions as (first, count, width of a vector), the widest first."""
+    found, first = [], 0
+    for width in e.widths(n):
+        count = (n - first) // width
+        found.append((first, count, width))
+        first += count * width
+    return found
+
+
+def _turned(
+    e: Emitter,
+    array: Array,
+    memory: Memory,
+    matrices: list[int],
+    at: Callable[..., tuple[Index, ...]],
+    down: Stretch,
+    right: Stretch,
+) -> None:
+    """Some rows of some columns, in squares as large as both are wide."""
+    side = min(down[2], right[2])
+
+    def turn(index: tuple[Index, ...]) -> None:
+        *matrix, i, j = index
+        row = add(e.b, scale(e.b, i, side), down[0])
+        column = add(e.b, scale(e.b, j, side), right[0])
+        if side == 1:
+            place = at(matrix, column, row)
+            memory.store(e.b, place, array.at(place))
+            return
         lines = [
-            matrix.at((add(e.b, row, k), Vec(column, width))) for k in range(width)
+            array.at(at(matrix, Vec(column, side), add(e.b, row, k)))
+            for k in range(side)
         ]
         for k, line in enumerate(transposed_square(e.b, lines)):
-            memory.store(e.b, (Vec(row, width), add(e.b, column, k)), line)
+            place = at(matrix, add(e.b, column, k), Vec(row, side))
+            memory.store(e.b, place, line)
 
-    e.for_each([rows // width, columns // width], turn, 999)
-    return e.stored(memory, matrix.shape, matrix.lanes)
+    counts = [count * width // side for _, count, width in (down, right)]
+    e.for_each([*matrices, *counts], turn, 999)
 
 
 def transposed_square(b: ty.Builder, lines: Sequence[ty.Value]) -> list[ty.Value]:

@@ -1,0 +1,103 @@
+"""Products of a step: any sizes and dimensions, by whole vectors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from compare import assert_same
+from jax import lax
+from kernels import by_kernel, by_xla, inputs_of, loop_in
+from sampling import pairs
+
+import onescan
+from onescan.plan.plan import Plan
+from onescan.targets.cpu import current
+from onescan.targets.cpu.machine import Machine
+from onescan.targets.cpu.plan import choose
+
+#: how operands are given: as they are multiplied, or with their last dimensions turned
+WAYS = ["x @ y", "x @ y.T", "x.T @ y", "x.T @ y.T"]
+
+
+def products(way: str) -> Any:
+    """A step with one of them, from a carry that changes both."""
+    left, right = way.split(" @ ")
+    turned = lambda a, side: jnp.swapaxes(a, -1, -2) if ".T" in side else a
+
+    def f(x: Any, y: Any) -> Any:
+        def step(c: Any, _: Any) -> Any:
+            made = turned(c[0], left) @ turned(c[1], right)
+            return (c[0] * 0.9 + made.mean(), c[1] * 0.8), made
+
+        return onescan.scan(step, (x, y), None, length=3)
+
+    return f
+
+
+def shapes(way: str, batch: tuple[int, ...], m: int, k: int, n: int) -> Any:
+    left, right = way.split(" @ ")
+    x = (k, m) if ".T" in left else (m, k)
+    y = (n, k) if ".T" in right else (k, n)
+    return (*batch, *x), (*batch, *y)
+
+
+def arrays(*both: tuple[int, ...], dtype: str = "float32") -> list[Any]:
+    rng = np.random.default_rng(0)
+    return [rng.normal(size=shape).astype(dtype) for shape in both]
+
+
+@pytest.mark.parametrize(
+    ("way", "batch", "sizes", "width"),
+    pairs(
+        WAYS,
+        [(), (3,), (2, 2)],
+        [(9, 20, 18), (16, 16, 16), (33, 17, 21), (8, 40, 50), (5, 7, 64), (40, 5, 3)],
+        [64, 32, 16],
+    ),
+)
+def test_odd_sizes(way: str, batch: Any, sizes: Any, width: int) -> None:
+    loop = loop_in(products(way), *arrays(*shapes(way, batch, *sizes)))
+    plan, inputs = choose(loop, Machine(width, 1)), inputs_of(loop)
+    assert_same(by_kernel(plan, inputs), by_xla(loop, inputs), rounding=512)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int32", "bool"])
+@pytest.mark.parametrize("columns", [1, 21])
+def test_other_types(dtype: str, columns: int) -> None:
+    def f(x: Any, y: Any) -> Any:
+        step = lambda c, _: (c, lax.dot_general(*c, (((1,), (1,)), ((), ()))))
+        return onescan.scan(step, (x, y), None, length=2)
+
+    both = ((12, 19), (columns, 19))
+    x, y = (np.random.default_rng(1).integers(0, 2, s).astype(dtype) for s in both)
+    with jax.enable_x64(True):
+        with onescan.engine("native"):
+            ours = f(x, y)
+        with onescan.engine("xla"):
+            assert_same(ours, f(x, y), rounding=64)
+
+
+@pytest.mark.parametrize(
+    ("way", "batch", "sizes"),
+    [
+        ("x @ y.T", (), (64, 40, 64)),
+        ("x @ y.T", (), (100, 24, 100)),
+        ("x @ y.T", (5,), (72, 40, 60)),
+        ("x.T @ y", (5,), (40, 30, 1)),
+    ],
+)
+def test_vectors_are_not_made_of_numbers(way: str, batch: Any, sizes: Any) -> None:
+    """Products of odd sizes took up to six times as long as XLA's."""
+    m, k, n = sizes
+    loop = loop_in(products(way), *arrays(*shapes(way, batch, m, k, n)))
+    plan: Plan = choose(loop, Machine(64, 1))
+    profile = current().build(plan).profile
+    assert profile is not None
+    moves = ("insertelement", "extractelement")
+    moved = sum(n for (what, _), n in profile.runs.items() if what in moves)
+    multiplied = np.prod(batch, dtype=int) * m * k * n / 16
+    assert moved / loop.length < 2.5 * multiplied
