@@ -24,6 +24,7 @@ from onescan.emit.arrays import Array, Index, Vec, add, scale
 from onescan.emit.constants import positions
 from onescan.emit.convert import convert, rounded
 from onescan.emit.emitter import Emitter
+from onescan.emit.folds import Combine
 from onescan.emit.reduce import KINDS, joined
 from onescan.emit.transposition import transposed
 from onescan.loop import Equation
@@ -70,6 +71,7 @@ class Product:
             i for i in range(len(y.shape)) if i not in self.cy and i not in self.by
         ]
         self.dtype = target.dtype
+        self.plus = addition(self.dtype)
         self.sizes = [x.shape[i] for i in self.cx]
         self.rows = len(self.by), len(self.by) + len(self.fx)  # of the result
         self.columns = self.rows[1], self.rows[1] + len(self.fy)
@@ -265,8 +267,7 @@ class Product:
             rest = self._totals(places, [count], start, width, width)
             sums = self._plus(sums, [_widened(e.b, total, widest) for total in rest])
             start += count * width
-        plus, _ = KINDS["reduce_sum"]
-        sums = joined(e.b, sums, plus, self.dtype)
+        sums = joined(e.b, sums, self.plus, self.dtype)
         for place, total in zip(places, sums, strict=True):
             memory.store(e.b, place, rounded(e.b, total, self.dtype))
 
@@ -318,9 +319,8 @@ class Product:
         return sums[0]
 
     def _plus(self, left: list[ty.Value], right: list[ty.Value]) -> list[ty.Value]:
-        plus, _ = KINDS["reduce_sum"]
         pairs = zip(left, right, strict=True)
-        return [plus(self.e.b, self.dtype, x, y) for x, y in pairs]
+        return [self.plus(self.e.b, self.dtype, x, y) for x, y in pairs]
 
     def _chains(self, results: int) -> int:
         """How many sums each of some results is taken in, added up in the end."""
@@ -384,6 +384,11 @@ def _identity(i: Index) -> Any:
     if isinstance(i, Vec):
         return ("vec", _identity(i.base), i.width)
     return i if isinstance(i, int) else id(i)
+
+
+def addition(dtype: Any) -> Combine:
+    """What adds up sums of products; of truth values, whether any is true."""
+    return KINDS["reduce_or" if ty.is_bool(dtype) else "reduce_sum"][0]
 
 
 def multiply_add(

@@ -36,6 +36,10 @@ FIRST = ir.Constant(I32, 0)
 BFLOAT16 = np.dtype(jnp.bfloat16)
 FLOAT16 = np.dtype(np.float16)
 HALVES = (FLOAT16, BFLOAT16)
+#: the types of values that a kernel can hold: numpy calls a float of one byte one too
+HELD = frozenset(
+    map(np.dtype, ("bool", *(f"{s}int{n}" for s in ("", "u") for n in (8, 16, 32, 64))))
+) | {*HALVES, np.dtype("float32"), np.dtype("float64")}
 
 
 @cache
@@ -54,10 +58,7 @@ def is_bool(dtype: Any) -> bool:
 
 def supported(dtype: Any) -> bool:
     """Whether values of this dtype can be held by a kernel."""
-    dtype = np.dtype(dtype) if not hasattr(dtype, "_impl") else dtype
-    if dtype in HALVES or is_bool(dtype):
-        return True
-    return getattr(dtype, "kind", "") in "iuf" and dtype.itemsize in (1, 2, 4, 8)
+    return not hasattr(dtype, "_impl") and np.dtype(dtype) in HELD
 
 
 @cache

@@ -66,19 +66,25 @@ def test_odd_sizes(way: str, batch: Any, sizes: Any, width: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float64", "int32", "bool"])
-@pytest.mark.parametrize("columns", [1, 21])
-def test_other_types(dtype: str, columns: int) -> None:
-    def f(x: Any, y: Any) -> Any:
-        step = lambda c, _: (c, lax.dot_general(*c, (((1,), (1,)), ((), ()))))
-        return onescan.scan(step, (x, y), None, length=2)
+@pytest.mark.parametrize("columns", [0, 1, 21])
+@pytest.mark.parametrize("depth", [8, 19, 40])
+def test_other_types(dtype: str, columns: int, depth: int) -> None:
+    """Truth values too: sums across a vector gave whether an odd number is true."""
+    rng = np.random.default_rng(1)
+    y = (columns, depth) if columns else (depth,)
+    both = [rng.integers(0, 2, shape).astype(dtype) for shape in ((12, depth), y)]
+    numbers = (((1,), (len(y) - 1,)), ((), ()))
 
-    both = ((12, 19), (columns, 19))
-    x, y = (np.random.default_rng(1).integers(0, 2, s).astype(dtype) for s in both)
+    def f(x: Any, y: Any) -> Any:
+        turned = lambda c: jax.tree.map(lambda a: jnp.roll(a, 1), c)
+        step = lambda c, _: (turned(c), lax.dot_general(*c, numbers))
+        return onescan.scan(step, (x, y), None, length=9)
+
     with jax.enable_x64(True):
         with onescan.engine("native"):
-            ours = f(x, y)
+            ours = f(*both)
         with onescan.engine("xla"):
-            assert_same(ours, f(x, y), rounding=64)
+            assert_same(ours, f(*both), rounding=64)
 
 
 @pytest.mark.parametrize(

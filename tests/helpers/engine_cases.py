@@ -287,6 +287,9 @@ PRODUCTS: dict[str, Case] = {
     "product_of_lazy": case(
         lambda x, y: (x * 2 + 1).T @ jnp.sin(y), (D, (5, 7)), (D, (5, 3)), rounds=1
     ),
+    "product_of_truth_values": case(
+        lambda x, y: (x @ y, y @ y, x @ x.T, x), (Q, (24, 40)), (Q, (40,))
+    ),
     "product_widened": case(
         lambda x, y: (
             lax.dot(x, y, preferred_element_type=I),

@@ -18,7 +18,7 @@ from llvmlite import ir
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, add, scale
 from onescan.emit.convert import convert, rounded
-from onescan.emit.dot import multiply_add
+from onescan.emit.dot import addition, multiply_add
 from onescan.emit.reduce import KINDS
 from onescan.loop import Atom, Equation, LeaveToXla
 from onescan.targets.nvidia.all_reduce import all_reduced, kept_as, partial_of
@@ -61,7 +61,7 @@ def dot_general(e: BlockEmitter, eqn: Equation, operands: list[Array]) -> list[A
             return [found]
     target = e.fresh(eqn.outvars[0])
     start = ir.Constant(ty.register_type(target.dtype), None)
-    take, combine = _taker(e, target.dtype, left, right), KINDS["reduce_sum"][0]
+    take, combine = _taker(e, target.dtype, left, right), addition(target.dtype)
     mine = partial_of(e, target) if together else target
     sums(e, mine, left.sizes, start, take, combine, x.cost + y.cost)
     return [all_reduced(e, mine, target, combine) if together else target]
