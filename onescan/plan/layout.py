@@ -117,6 +117,21 @@ def buffer_layouts(plan: Plan) -> tuple[list[Any], list[Any]]:
     return operands + [layouts[i] for i in plan.tails], results
 
 
+def turned_around(plan: Plan) -> int:
+    """Numbers that the program turns for a kernel in all its steps, and back."""
+    loop = plan.loop
+    types: list[Any] = [*loop.body.in_avals, *loop.body.out_avals]
+    count, fixed = len(loop.body.in_avals), loop.num_consts + loop.num_carry
+    found = 0
+    for i, (aval, order) in enumerate(zip(types, plan.layouts, strict=True)):
+        stacked = fixed <= i < count or i >= count + loop.num_carry
+        sizes = ((loop.length, *aval.shape) if stacked else aval.shape) if order else ()
+        kept = [axis for axis in order if sizes[axis] > 1]
+        if i not in plan.batch_major and kept != sorted(kept):
+            found += prod(sizes)
+    return found
+
+
 def power_below(n: int) -> int:
     """The largest power of two up to n."""
     return 1 << (max(n, 1).bit_length() - 1)

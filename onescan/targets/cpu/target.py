@@ -15,7 +15,7 @@ from onescan.passes import LAST_PASSES, PASSES, XLA_PASSES
 from onescan.passes.surround import results_of
 from onescan.passes.worth import keeps_busy
 from onescan.plan.joined import joined, whole_type
-from onescan.plan.layout import buffer_layouts
+from onescan.plan.layout import buffer_layouts, turned_around
 from onescan.plan.patience import tiles_between
 from onescan.plan.plan import INTERLEAVED, Plan, minor_dimension
 from onescan.plan.verify import verify
@@ -187,6 +187,8 @@ class Cpu(Target):
         types: list[Any] = [*loop.body.in_avals, *loop.body.out_avals]
         turned = sum(prod(types[i].shape) for i in plan.batch_major)
         times = predicted(loop, kernel.profile, machine.cores, self.costs, turned)
+        moved = self.costs.xla_turned * turned_around(plan) / loop.about
+        times = replace(times, native=(times.native or 0.0) + 1e-9 * moved)
         name = lambda: store.key_of(name_of(kernel), machine, *compat.versions())
         trusted = border(plan, kernel.profile, self.size(kernel))
         if settings.in_xla:
