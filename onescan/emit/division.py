@@ -22,16 +22,11 @@ def divide(
     if not ty.is_signed(dtype):
         quotient, remainder = _divided(b, dtype, x, b.select(by_zero, one, y))
         return b.select(by_zero, ones, quotient), b.select(by_zero, x, remainder)
-    lowest = like(x, -(1 << (8 * dtype.itemsize - 1)))
-    overflow = b.and_(b.icmp_signed("==", x, lowest), b.icmp_signed("==", y, ones))
-    safe = b.select(b.or_(by_zero, overflow), one, y)
-    quotient, remainder = _divided(b, dtype, x, safe)
-    quotient = b.select(by_zero, ones, quotient)
-    remainder = b.select(by_zero, x, remainder)
-    return (
-        b.select(overflow, x, quotient),
-        b.select(overflow, zero, remainder),
-    )
+    # nor by -1: of one number there is no such quotient, and no other may wait for that
+    special = b.icmp_unsigned("<=", b.add(y, one), one)
+    quotient, remainder = _divided(b, dtype, x, b.select(special, one, y))
+    instead = b.select(by_zero, ones, b.sub(zero, x))
+    return b.select(special, instead, quotient), b.select(by_zero, x, remainder)
 
 
 def _is_harmless(dtype: np.dtype, y: ty.Value) -> bool:
