@@ -80,8 +80,8 @@ class Builder(ir.IRBuilder):
         self.runs: dict[tuple[str, str], float] = {}
         #: by name of an index: its lowest and its highest value
         self.spans: dict[str, tuple[int, int]] = {}
-        #: by name of a float32 that was a float16 in memory: that one's bits
-        self.halves: dict[str, ty.Value] = {}
+        #: by name of a float32, and the type of two bytes it had in memory: those bits
+        self.halves: dict[tuple[str, Any], ty.Value] = {}
         #: by name of a vector that has one number in all lanes: that number
         self.spread: dict[str, ty.Value] = {}
         #: by array and index: what was computed here, and not in a loop or a branch

@@ -34,6 +34,9 @@ Op = Callable[[ty.Builder, Any, list[ir.Value]], ir.Value]
 CONTRACT = ("contract",)
 #: exponents that are products and a root, in halves
 HALVES = frozenset(range(-8, 9))
+#: what gives back a number that it is given, perhaps with another sign, or one that
+#: has no more digits than these
+GIVEN_BACK = frozenset("abs clamp copy copy_p max min neg rem select_n".split())
 
 
 def rule(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
@@ -56,6 +59,8 @@ def rule(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
         if e.b.written > before:
             made = e.b.trips * max(ty.width_of(value), 1)
             e.elements[id(eqn)] = e.elements.get(id(eqn), 0.0) + made
+        if eqn.primitive.name in GIVEN_BACK:
+            return ty.as_in_memory(e.b, value, out.aval.dtype)
         return rounded(e.b, value, out.aval.dtype)
 
     cost = record_of(eqn).cost

@@ -86,13 +86,13 @@ def from_memory(b: Builder, value: Value, dtype: Any) -> Value:
     dtype = np.dtype(dtype)
     if is_bool(dtype):
         return b.icmp_unsigned("!=", value, ir.Constant(value.type, None))
-    if dtype == FLOAT16:
-        wide: Any = halves.float16_to_float32(b, value)
-        getattr(b, "halves", {})[wide.get_reference()] = value
-        return wide
-    if dtype == BFLOAT16:
-        return halves.bfloat16_to_float32(b, value)
-    return value
+    if dtype not in HALVES:
+        return value
+    is_float16 = dtype == FLOAT16
+    to_float32 = halves.float16_to_float32 if is_float16 else halves.bfloat16_to_float32
+    wide: Any = to_float32(b, value)
+    getattr(b, "halves", {})[wide.get_reference(), dtype] = value
+    return wide
 
 
 def to_memory(b: Builder, value: Value, dtype: Any) -> Value:
@@ -100,11 +100,26 @@ def to_memory(b: Builder, value: Value, dtype: Any) -> Value:
     dtype = np.dtype(dtype)
     if is_bool(dtype):
         return b.zext(value, with_width(I8, width_of(value)))
-    if dtype == FLOAT16:  # what came from memory goes back as it was, NaNs included
-        known = getattr(b, "halves", {}).get(value.get_reference())
-        return halves.float32_to_float16(b, value) if known is None else known
-    if dtype == BFLOAT16:
+    if dtype in HALVES:  # what came from memory goes back as it was, NaNs included
+        known = getattr(b, "halves", {}).get((value.get_reference(), dtype))
+        if known is not None:
+            return known
+        if dtype == FLOAT16:
+            return halves.float32_to_float16(b, value)
         return halves.float32_to_bfloat16(b, value)
+    return value
+
+
+def as_in_memory(b: Builder, value: Value, dtype: Any) -> Value:
+    """The same value, which needs no rounding to be stored."""
+    dtype, known = np.dtype(dtype), getattr(b, "halves", None)
+    if dtype == BFLOAT16 and known is not None and element_type(value) == F32:
+        key = value.get_reference(), dtype
+        if key not in known:
+            known[key] = halves.upper_half(b, value)
+        return value
+    if dtype in HALVES and element_type(value) == F32:
+        return from_memory(b, to_memory(b, value, dtype), dtype)
     return value
 
 
@@ -163,7 +178,8 @@ def _half_of(b: Builder, value: Value) -> Value | None:
     LLVM sees that it may, where all operands are such vectors, widened.
     """
     known = getattr(b, "halves", {})
-    return known.get(value.get_reference()) if known and has(b, FP16) else None
+    key = value.get_reference(), FLOAT16
+    return known.get(key) if known and has(b, FP16) else None
 
 
 def match(b: Builder, *values: Value) -> list[Value]:

@@ -60,3 +60,35 @@ def test_a_missing_rounding_is_seen(numbers: tuple[Any, Any]) -> None:
     native, other = (run("native", loop(b), *numbers) for b in (body, wide))
     with pytest.raises(AssertionError, match="Mismatched elements"):
         assert_same(native, other, rounding=0)
+
+
+def test_bfloat16_is_rounded_to_the_nearest() -> None:
+    """By whatever the processor has for it; what is too small may become zero."""
+    bits = np.random.default_rng(0).integers(0, 1 << 32, 1 << 14, np.uint32)
+    near = np.arange(1 << 12, dtype=np.uint32) * 0x1357 + 0x3F80_0000  # and ties
+    xs = np.concatenate([bits, near, near & ~np.uint32(0xFFFF) | 0x8000])
+    xs = xs.view(np.float32)
+    xs = xs[np.isnan(xs) | (np.abs(xs) >= np.finfo(np.float32).tiny)]
+    f = loop(lambda c, x: (c, x.astype(jnp.bfloat16)))
+    (_, ours) = run("native", f, np.float32(0), xs[None])
+    with np.errstate(invalid="ignore"):
+        expected = xs[None].astype(jnp.bfloat16)
+    nan = np.isnan(expected.astype(np.float32))
+    np.testing.assert_array_equal(np.isnan(np.asarray(ours, np.float32)), nan)
+    as_bits = lambda x: np.where(nan, 0, np.asarray(x).view(np.uint16))
+    np.testing.assert_array_equal(as_bits(ours), as_bits(expected))
+
+
+def test_what_is_given_back_keeps_its_bits() -> None:
+    """Numbers too small to be normal too, which a rounding may make zero."""
+    xs = np.arange(1 << 16, dtype=np.uint16).view(jnp.bfloat16)[None]
+    xs = xs[:, ~np.isnan(xs[0].astype(np.float32))]
+
+    def body(c: Any, x: Any) -> Any:
+        return c, (-x, jnp.abs(x), jnp.where(x > 1, x, -x), x)
+
+    _, ours = run("native", loop(body), np.float32(0), xs)
+    expected = -xs, np.abs(xs), np.where(xs > 1, xs, -xs), xs
+    for one, other in zip(ours, expected, strict=True):
+        bits = [np.asarray(a).view(np.uint16) for a in (one, other)]
+        np.testing.assert_array_equal(*bits)

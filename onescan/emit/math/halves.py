@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from onescan.emit.math.features import F16C, GPU, has
+from onescan.emit.math.features import BF16, F16C, GPU, has
 from onescan.emit.math.types import (
     SINGLE,
     Format,
@@ -24,6 +24,19 @@ from onescan.emit.math.types import (
 
 FLOAT16 = Format(16, 10, 15)
 BFLOAT16 = Format(16, 7, 127)
+
+
+class BFloat(ir.Type):
+    """LLVM's `bfloat`, which llvmlite lacks."""
+
+    def _to_string(self) -> str:
+        return "bfloat"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, BFloat)
+
+    def __hash__(self) -> int:
+        return hash(BFloat)
 
 
 def _infinity(format: Format) -> int:
@@ -113,10 +126,21 @@ def _by_instruction(x: Lane) -> Lane:
 @elementary
 def to_bfloat16(x: Lane) -> Lane:
     """The bfloat16 bits (i16) nearest to a float32 or float64."""
-    return _upper_half(x) if x.format == SINGLE else _narrow(x, BFLOAT16)
+    if has(x.b, BF16) and x.format == SINGLE:
+        half = x.b.fptrunc(x.ir, with_element(x.type, BFloat()))
+        return Lane(x.b, x.b.bitcast(half, with_element(x.type, ir.IntType(16))))
+    return _rounded(x) if x.format == SINGLE else _narrow(x, BFLOAT16)
 
 
-def _upper_half(x: Lane) -> Lane:
+@elementary
+def upper_half(x: Lane) -> Lane:
+    """The bits of a float32 that is a bfloat16."""
+    return Lane(
+        x.b, x.b.trunc((x.bits() >> 16).ir, with_element(x.type, ir.IntType(16)))
+    )
+
+
+def _rounded(x: Lane) -> Lane:
     """A bfloat16 is half of a float32: rounding carries into the exponent by itself.
 
     What was a bfloat16 before keeps all its bits, also those of a NaN.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from onescan.emit.math.features import AMX, AVX512, F16C, FP16, NEON
+from onescan.emit.math.features import AMX, AVX512, BF16, F16C, FP16, NEON
 from onescan.runtime import compiler
 from onescan.targets.cpu import available
 from onescan.targets.cpu.permission import may_use_tiles
@@ -34,6 +34,7 @@ def host() -> Machine:
     features = compiler.host_features()
     wide = 64 if "+avx512f" in features else 32 if "+avx2" in features else 16
     found = {AVX512: "+avx512f", F16C: "+f16c", FP16: "+avx512fp16"}
+    found[BF16] = "+avx512bf16"
     has = {name for name, flag in found.items() if flag in features}
     if compiler.triple().startswith(("aarch64", "arm64")):
         has.update((F16C, FP16, NEON))

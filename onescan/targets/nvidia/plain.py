@@ -28,7 +28,7 @@ class Plain(ir.IRBuilder):
         #: by instruction and type: how often it will run
         self.runs: dict[tuple[str, str], float] = {}
         #: by name of a float32 that was a float16 in memory: that one's bits
-        self.halves: dict[str, ty.Value] = {}
+        self.halves: dict[tuple[str, Any], ty.Value] = {}
 
     def _insert(self, instr: Any) -> None:
         self.written += 1
