@@ -108,6 +108,8 @@ class Builder(ir.IRBuilder):
         self._computed: dict[str, Line] = {}
         self._memory: dict[Any, Held] = {}
         self._cells: dict[Any, str] = {}  # stores still to be written
+        #: as `halves`, of what was computed in this block
+        self.bits_here: dict[tuple[str, Any], ty.Value] = {}
 
     def position_at_end(self, block: ir.Block) -> None:
         self._settle()

@@ -101,9 +101,10 @@ def to_memory(b: Builder, value: Value, dtype: Any) -> Value:
     if is_bool(dtype):
         return b.zext(value, with_width(I8, width_of(value)))
     if dtype in HALVES:  # what came from memory goes back as it was, NaNs included
-        known = getattr(b, "halves", {}).get((value.get_reference(), dtype))
-        if known is not None:
-            return known
+        key = value.get_reference(), dtype
+        for known in (getattr(b, "halves", {}), getattr(b, "bits_here", {})):
+            if key in known:
+                return known[key]
         if dtype == FLOAT16:
             return halves.float32_to_float16(b, value)
         return halves.float32_to_bfloat16(b, value)
@@ -112,14 +113,14 @@ def to_memory(b: Builder, value: Value, dtype: Any) -> Value:
 
 def as_in_memory(b: Builder, value: Value, dtype: Any) -> Value:
     """The same value, which needs no rounding to be stored."""
-    dtype, known = np.dtype(dtype), getattr(b, "halves", None)
-    if dtype == BFLOAT16 and known is not None and element_type(value) == F32:
-        key = value.get_reference(), dtype
-        if key not in known:
-            known[key] = halves.upper_half(b, value)
+    dtype, known = np.dtype(dtype), getattr(b, "bits_here", None)
+    if dtype not in HALVES or element_type(value) != F32:
         return value
-    if dtype in HALVES and element_type(value) == F32:
+    if dtype == FLOAT16 or known is None:
         return from_memory(b, to_memory(b, value, dtype), dtype)
+    key = value.get_reference(), dtype
+    if key not in b.halves and key not in known:
+        known[key] = halves.upper_half(b, value)
     return value
 
 
