@@ -92,3 +92,21 @@ def test_what_is_given_back_keeps_its_bits() -> None:
     for one, other in zip(ours, expected, strict=True):
         bits = [np.asarray(a).view(np.uint16) for a in (one, other)]
         np.testing.assert_array_equal(*bits)
+
+
+def test_loops_and_branches_inside(numbers: tuple[Any, Any]) -> None:
+    """What is known of a number in one block is not used in another."""
+
+    def body(c: Any, x: Any) -> Any:
+        most = jnp.maximum(c, x)
+        less = -most
+        again = lambda i, s: jnp.where(s > most, less, s * most + less)
+        a = lax.fori_loop(0, 3, again, x)
+        b = lax.cond(a.sum() > 0, lambda: jnp.minimum(most, a), lambda: -less)
+        d = jnp.clip(a, -1, jnp.abs(b))
+        return jnp.where(c < 0, -d, most) * c, (most, less, a, b, d, -c)
+
+    native = run("native", loop(body), *numbers)
+    with jax.disable_jit():
+        one_by_one = lax.scan(body, *map(jnp.asarray, numbers))
+    assert_same(native, one_by_one, rounding=0)
