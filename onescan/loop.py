@@ -60,6 +60,7 @@ class Equation(Protocol):
 
 INSIDE_JAX = f"{os.sep}jax{os.sep}_src{os.sep}"
 LOOPS_OF_USERS = os.path.join("lax", "control_flow")  # fori_loop, map: the user's
+ROUNDS_OF_A_DRAW = "rolled_loop_step"  # the body in jax/_src/random/threefry2x32.py
 #: rounds of a while loop, where somebody has to guess
 ROUNDS = 100
 
@@ -138,6 +139,11 @@ class Loop:
 def is_of_jax(source: str) -> bool:
     """Whether a loop is of JAX's own functions, such as those of its draws."""
     return INSIDE_JAX in source and LOOPS_OF_USERS not in source
+
+
+def draws(loop: Loop) -> bool:
+    """Whether a loop is the rounds of JAX's own generator of random bits."""
+    return loop.name == ROUNDS_OF_A_DRAW and is_of_jax(loop.source)
 
 
 def nbytes(avals: Sequence[Any], times: int = 1) -> int:

@@ -22,7 +22,7 @@ from typing import Any
 
 from onescan.emit.budget import require_short
 from onescan.emit.support import require_supported
-from onescan.loop import Equation, LeaveToXla, Loop, is_of_jax
+from onescan.loop import Equation, LeaveToXla, Loop, draws
 from onescan.lowering.outcome import Left, Native, Seen, Slower
 from onescan.lowering.real_products import by_parts
 from onescan.lowering.recomputed import REASON, decides_by_rounding
@@ -42,8 +42,8 @@ from onescan.tune.choose import Choice, settled
 #: the share of a step's operations that must leave a loop which XLA keeps, for it to be
 #: taken apart: what waits in memory for it costs too
 WORTH = 0.02
-#: seconds that XLA takes for a loop of JAX's own up to which a kernel is not worth the
-#: 0.05 s that it takes to compile: a program that makes its keys has a dozen of them
+#: seconds that XLA takes for a draw of random numbers up to which a kernel is not worth
+#: the 0.05 s that it takes to compile: a program that makes its keys has a dozen
 BRIEF = 3e-5
 
 
@@ -154,9 +154,9 @@ def planned(loop: Loop, target: Target, settings: Settings) -> Compiled:
 
 
 def _is_brief(loop: Loop, target: Target, settings: Settings) -> bool:
-    """Whether a loop of JAX's own is over before a kernel could save much."""
+    """Whether the rounds of a draw are over before a kernel could save much."""
     forced = settings.engine == "native" or settings.strict
-    if forced or settings.in_xla or loop.is_while or not is_of_jax(loop.source):
+    if forced or settings.in_xla or not draws(loop):
         return False
     speed = target.by_xla(loop)
     return bool(speed and speed.xla and speed.xla * loop.length < BRIEF)

@@ -18,8 +18,9 @@ from sampling import pairs
 import onescan
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "bessel_i0e": lambda a, b: lax.bessel_i0e(a * b - 9),
-    "bessel_i1e": lambda a, b: lax.bessel_i1e(a * b - 9),
+    # of numbers that need no rounding: XLA drops that of a product some is added to
+    "bessel_i0e": lambda a, b: lax.bessel_i0e(jnp.where(b > 3, 2 * a, -b)),
+    "bessel_i1e": lambda a, b: lax.bessel_i1e(jnp.where(b > 3, 2 * a, -b)),
     "betainc": lambda a, b: lax.betainc(a, b, lax.logistic(a - b)),
     "igamma": lax.igamma,
     "igamma_grad_a": lax.igamma_grad_a,
