@@ -11,7 +11,7 @@ first, into memory of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain, product
 from math import prod
 from typing import Any
@@ -20,12 +20,12 @@ from llvmlite import ir
 
 from onescan.emit import elementwise as el
 from onescan.emit import types as ty
+from onescan.emit.across_vectors import joined, widened
 from onescan.emit.arrays import Array, Index, Vec, add, scale
-from onescan.emit.constants import positions
 from onescan.emit.convert import convert, rounded
 from onescan.emit.emitter import Emitter
 from onescan.emit.folds import Combine
-from onescan.emit.reduce import KINDS, joined
+from onescan.emit.reduce import KINDS
 from onescan.emit.transposition import transposed
 from onescan.loop import Equation
 from onescan.plan.plan import SHORTEST
@@ -93,11 +93,8 @@ class Product:
         elif self._lengthwise():
             self._blocks(None, [], wide=0, lengthwise=True)
         else:
-            along, start, segments = self._along(), 0, []
-            for width in self.e.widths(shape[along]):
-                count = (shape[along] - start) // width
-                segments.append((start, count, width))
-                start += count * width
+            along = self._along()
+            segments = self.e.stretches(shape[along])
             self._blocks(along, segments, wide=self.e.plan.inner_width)
         return self.target
 
@@ -146,7 +143,7 @@ class Product:
     def _blocks(
         self,
         along: int | None,
-        segments: list[tuple[int, int, int]],
+        segments: Sequence[tuple[int, int, int]],
         wide: int,
         lengthwise: bool = False,
     ) -> None:
@@ -258,15 +255,11 @@ class Product:
             ):
                 memory.store(e.b, place, rounded(e.b, total, self.dtype))
             return
-        (n,) = self.sizes
-        widest, *others = e.widths(n)
-        start = n - n % widest
-        sums = self._totals(places, [n // widest], 0, widest, widest)
-        for width in others:
-            count = (n - start) // width
+        (start, count, widest), *others = e.stretches(*self.sizes)
+        sums = self._totals(places, [count], start, widest, widest)
+        for start, count, width in others:
             rest = self._totals(places, [count], start, width, width)
-            sums = self._plus(sums, [_widened(e.b, total, widest) for total in rest])
-            start += count * width
+            sums = self._plus(sums, [widened(e.b, total, widest) for total in rest])
         sums = joined(e.b, sums, self.plus, self.dtype)
         for place, total in zip(places, sums, strict=True):
             memory.store(e.b, place, rounded(e.b, total, self.dtype))
@@ -400,15 +393,6 @@ def multiply_add(
     if ty.is_bool(dtype):
         return b.or_(b.and_(x, y), z)
     return b.add(b.mul(x, y), z)
-
-
-def _widened(b: ty.Builder, x: ty.Value, width: int) -> ty.Value:
-    """A number or a vector, and zeros behind it."""
-    held, element = ty.width_of(x), ty.element_type(x)
-    if not held:
-        return b.insert_element(ty.constant(element, 0, width), x, ty.FIRST)
-    places = [*range(held), *[held] * (width - held)]
-    return b.shuffle_vector(x, ty.constant(element, 0, held), positions(*places))
 
 
 RULES = {"dot_general": dot_general}

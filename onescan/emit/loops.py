@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from itertools import product
 from math import inf, prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from llvmlite import ir
 
@@ -41,6 +41,14 @@ SEVERAL = 4
 def vectors_at_once(cost: int, bytes_each: int = 4) -> int:
     """How many vectors of numbers are computed together: as many registers of each."""
     return max(1, SEVERAL * 4 // max(4, bytes_each)) if cost >= DEAR else 1
+
+
+class Stretch(NamedTuple):
+    """Some positions, and how many vectors of which width they are."""
+
+    first: int
+    vectors: int
+    width: int
 
 
 class Loops:
@@ -295,14 +303,13 @@ class Loops:
         if not shape or self.plan.inner_width < 2 or vector is None:
             yield list(shape), [lambda index: tuple(index)], 1
             return
-        along, start = self.plan.minor(shape) if vector == -1 else vector, 0
+        along = self.plan.minor(shape) if vector == -1 else vector
         after = shape[along + 1 :]
         numbers: list[tuple[int, ...]] = [()]
         if after and prod(after) <= self.plan.across:
             numbers, after = list(product(*map(range, after))), ()
             several = max(1, several // len(numbers))
-        for width in self.widths(shape[along], several):
-            count = (shape[along] - start) // width
+        for start, count, width in self.stretches(shape[along], several):
 
             def place(
                 number: tuple[int, ...],
@@ -318,15 +325,15 @@ class Loops:
             counts = [*shape[:along], *after, count]
             size = len(numbers) * max(1, width // self.plan.inner_width)
             yield counts, [partial(place, number) for number in numbers], size
-            start += count * width
 
-    def widths(self, n: int, several: int = 1) -> list[int]:
-        """Vector widths that cover n positions, widest first."""
+    def stretches(self, n: int, several: int = 1) -> list[Stretch]:
+        """The vectors that cover n positions, the widest first."""
         width, found = self.plan.inner_width * several if n >= SHORTEST else 1, []
-        while n:
-            if n >= width:
-                found.append(width)
-                n %= width
+        first = 0
+        while first < n:
+            if count := (n - first) // width:
+                found.append(Stretch(first, count, width))
+                first += count * width
             width //= 2
         return found
 

@@ -18,9 +18,9 @@ from llvmlite import ir
 
 from onescan.emit import elementwise as el
 from onescan.emit import types as ty
+from onescan.emit.across_vectors import joined
 from onescan.emit.arrays import Array, Index, Vec, add, scale
 from onescan.emit.comparisons import compare, maximum, minimum
-from onescan.emit.constants import nothing, positions
 from onescan.emit.convert import rounded
 from onescan.emit.emitter import Emitter
 from onescan.emit.folds import Combine, Fold, extreme, plain
@@ -110,9 +110,8 @@ def reduction(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
             pulls = [lambda r, i=i: x.at(full(i, r)) for i in places]
             totals = accumulate(e, sizes, pulls, fold, dtype, width, x.cost)
         else:
-            totals, begin = [list(fold.starts) for _ in places], 0
-            for w in e.widths(sizes[-1]):
-                count = (sizes[-1] - begin) // w
+            totals = [list(fold.starts) for _ in places]
+            for begin, count, w in e.stretches(sizes[-1]):
                 pulls = [
                     lambda r, i=i, begin=begin, w=w: x.at(
                         full(i, (*r[:-1], _block(e, r, begin, w)))
@@ -124,14 +123,15 @@ def reduction(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
                 )
                 totals = [
                     [
-                        combine(e.b, dtype, held, _join(e, number, combine, dtype))
+                        combine(
+                            e.b, dtype, held, *joined(e.b, [number], combine, dtype)
+                        )
                         for combine, held, number in zip(
                             fold.combines, total, part, strict=True
                         )
                     ]
                     for total, part in zip(totals, parts, strict=True)
                 ]
-                begin += count * w
         for index, total in zip(places, totals, strict=True):
             memory.store(e.b, index, rounded(e.b, fold.leave(e.b, total), dtype))
 
@@ -173,75 +173,6 @@ def _block(e: Emitter, reduced: tuple[Index, ...], begin: int, width: int) -> In
 
 def _index_width(index: tuple[Index, ...]) -> int:
     return next((i.width for i in index if isinstance(i, Vec)), 0)
-
-
-def _join(e: Emitter, value: ty.Value, combine: Combine, dtype: Any) -> ty.Value:
-    """The lanes of a vector combined pairwise into a scalar."""
-    b = e.b
-    while (width := ty.width_of(value)) > 1:
-        half, rest = width // 2, nothing(value.type)
-        if half == 1:
-            parts = [b.extract_element(value, ir.Constant(ty.I32, k)) for k in (0, 1)]
-        else:
-            halves = (range(half), range(half, width))
-            parts = [b.shuffle_vector(value, rest, positions(*h)) for h in halves]
-        value = combine(b, dtype, *parts)
-    return b.extract_element(value, ty.FIRST) if width == 1 else value
-
-
-def joined(
-    b: ty.Builder, values: list[ty.Value], combine: Combine, dtype: Any
-) -> list[ty.Value]:
-    """The lanes of each of several vectors combined pairwise into a scalar.
-
-    Two vectors become one at a time, which holds half as many numbers of each.
-    """
-    size = ty.width_of(values[0])
-    left = [(value, 1) for value in values]  # a vector, and how many it is made of
-    while size > 1:
-        pairs = [left[k : k + 2] for k in range(0, len(left), 2)]
-        left = [
-            _folded(b, pair, size, len(pairs) > 1, combine, dtype) for pair in pairs
-        ]
-        size //= 2
-    return [
-        b.extract_element(value, ir.Constant(ty.I32, k))
-        if ty.width_of(value)
-        else value
-        for value, count in left
-        for k in range(count)
-    ]
-
-
-def _folded(
-    b: ty.Builder,
-    pair: list[tuple[ty.Value, int]],
-    size: int,
-    filled: bool,
-    combine: Combine,
-    dtype: Any,
-) -> tuple[ty.Value, int]:
-    """Two vectors, or one, that hold `size` numbers of each value, as one with half.
-
-    Those that others are to be joined with are `filled` up to the same width.
-    """
-    width = ty.width_of(pair[0][0])
-    starts = [k * width + i * size for k, (_, n) in enumerate(pair) for i in range(n)]
-    halves = []
-    for first in (0, size // 2):
-        places = [start + first + i for start in starts for i in range(size // 2)]
-        if filled:
-            places += places[-1:] * (width - len(places))
-        halves.append(_picked(b, [value for value, _ in pair], places))
-    return combine(b, dtype, *halves), len(starts)
-
-
-def _picked(b: ty.Builder, vectors: list[ty.Value], places: list[int]) -> ty.Value:
-    """These numbers of one or two vectors, as a vector or as a number."""
-    if len(places) == 1:
-        return b.extract_element(vectors[0], ir.Constant(ty.I32, places[0]))
-    x, y = vectors if len(vectors) == 2 else (*vectors, nothing(vectors[0].type))
-    return b.shuffle_vector(x, y, positions(*places))
 
 
 def accumulate(

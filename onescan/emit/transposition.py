@@ -11,9 +11,7 @@ from llvmlite import ir
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, Memory, Vec, add, scale
 from onescan.emit.emitter import Emitter
-
-#: the first of some positions, and how many vectors of which width they are
-Stretch = tuple[int, int, int]
+from onescan.emit.loops import Stretch
 
 
 def transposed(e: Emitter, array: Array, along: int, across: int) -> Array:
@@ -37,20 +35,10 @@ def transposed(e: Emitter, array: Array, along: int, across: int) -> Array:
         places = {**dict(zip(batch, matrix, strict=True)), along: column, across: row}
         return tuple(places[i] for i in range(len(shape)))
 
-    down, right = _stretches(e, shape[across]), _stretches(e, shape[along])
+    down, right = e.stretches(shape[across]), e.stretches(shape[along])
     for rows, columns in product(down, right):
         _turned(e, array, memory, sizes, at, rows, columns)
     return e.stored(memory, shape, array.lanes)
-
-
-def _stretches(e: Emitter, n: int) -> list[Stretch]:
-    """n positions as (first, count, width of a vector), the widest first."""
-    found, first = [], 0
-    for width in e.widths(n):
-        count = (n - first) // width
-        found.append((first, count, width))
-        first += count * width
-    return found
 
 
 def _turned(
@@ -63,12 +51,12 @@ def _turned(
     right: Stretch,
 ) -> None:
     """Some rows of some columns, in squares as large as both are wide."""
-    side = min(down[2], right[2])
+    side = min(down.width, right.width)
 
     def turn(index: tuple[Index, ...]) -> None:
         *matrix, i, j = index
-        row = add(e.b, scale(e.b, i, side), down[0])
-        column = add(e.b, scale(e.b, j, side), right[0])
+        row = add(e.b, scale(e.b, i, side), down.first)
+        column = add(e.b, scale(e.b, j, side), right.first)
         if side == 1:
             place = at(matrix, column, row)
             memory.store(e.b, place, array.at(place))
@@ -81,7 +69,7 @@ def _turned(
             place = at(matrix, add(e.b, column, k), Vec(row, side))
             memory.store(e.b, place, line)
 
-    counts = [count * width // side for _, count, width in (down, right)]
+    counts = [part.vectors * part.width // side for part in (down, right)]
     e.for_each([*matrices, *counts], turn, 999)
 
 

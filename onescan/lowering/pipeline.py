@@ -146,7 +146,7 @@ def planned(loop: Loop, target: Target, settings: Settings) -> Compiled:
         plan = replace(plan, longest=target.longest(plan.loop))
     plan, kernel = target.verified(*target.fitting(plan))
     if not forced:
-        require_short(target.size(kernel), target.longest(plan.loop))
+        require_short(target.size(kernel), plan.longest)
     choice = target.choice(plan, kernel, settings)
     if choice is not None and not choice.native and not forced:
         raise Slower(choice)

@@ -94,9 +94,8 @@ class StencilEmitter(CpuEmitter):
 
     def _row(self, size: int, cuts: set[int], index: Any, visit: Any) -> None:
         """A row, in runs of vectors that lie in one piece, and those across two."""
-        start = 0
-        for width in self.widths(size):
-            for first, count in _runs(start, (size - start) // width, width, cuts):
+        for start, vectors, width in self.stretches(size):
+            for first, count in _runs(start, vectors, width, cuts):
                 if count == 1:
                     visit((*index, Vec(first, width) if width > 1 else first))
                     continue
@@ -104,7 +103,6 @@ class StencilEmitter(CpuEmitter):
                     base: Any = add(self.b, scale(self.b, k, width), first)
                     spanning(self.b, base, first, first + (count - 1) * width)
                     visit((*index, Vec(base, width) if width > 1 else base))
-            start += (size - start) // width * width
 
 
 def _runs(start: int, count: int, width: int, cuts: set[int]) -> list[tuple[int, int]]:
