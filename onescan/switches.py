@@ -9,9 +9,10 @@ the region is over.
 from __future__ import annotations
 
 from ast import literal_eval
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any, Literal, get_args
 
 import jax
@@ -47,11 +48,26 @@ class Settings:
 _process = jax.make_user_context(Settings())
 _region = jax.make_user_context(())  # of the user's: ((field, value), ...)
 _forced = jax.make_user_context(())  # of the engine's own work, over any region
+_CONTEXTS = (_process, _region, _forced)
 
 
 def current() -> Settings:
     """The settings in force here and now."""
     return replace(_process.value, **dict(_region.value) | dict(_forced.value))
+
+
+def kept() -> Callable[[Callable[[], Any]], Any]:
+    """What calls a function, later, with the settings that are in force now."""
+    contexts: list[Any] = [partial(context, context.value) for context in _CONTEXTS]
+    contexts.append(partial(jax.enable_x64, compat.x64_enabled()))
+
+    def call(function: Callable[[], Any]) -> Any:
+        with ExitStack() as stack:
+            for context in contexts:
+                stack.enter_context(context())
+            return function()
+
+    return call
 
 
 @contextmanager

@@ -6,10 +6,12 @@ import functools
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from jax._src import source_info_util, traceback_util
 from jax._src.interpreters import mlir as _mlir
+from jax._src.interpreters import pxla as _pxla
 from jax.extend.core import Jaxpr
 from jax.extend.core.primitives import scan_p, while_p
 from jax.interpreters import mlir
@@ -62,19 +64,44 @@ def register_seeing(primitive: Any, rule: Rule) -> None:
     mlir.register_lowering(primitive, rule, cacheable=False)
 
 
-def register_programs(around: Callable[[Callable[[], Any], Jaxpr | None], Any]) -> None:
-    """Have `around` call what lowers a whole program, and is given that."""
+def register_programs(
+    lowering: Callable[[Callable[[], Any], Jaxpr | None], Any],
+    compilation: Callable[[Callable[[Any], Any], Any], Any],
+) -> bool:
+    """Have functions of ours call what lowers a whole program, and what compiles it.
+
+    What compiles is given what lowering gave.  Whether this JAX has the places.
+    """
     lower = getattr(_mlir, "lower_jaxpr_to_module", None)
-    if lower is None:
-        return
+    executable = getattr(_pxla, "UnloadedMeshExecutable", None)
+    compile = getattr(executable, "from_hlo", None)
+    if lower is None or executable is None or compile is None:
+        return False
 
     @functools.wraps(lower)
     def lowered(*args: Any, **kwargs: Any) -> Any:
         parts = (getattr(x, "jaxpr", x) for x in (*args, *kwargs.values()))
         program = next((x for x in parts if isinstance(x, Jaxpr)), None)
-        return around(functools.partial(lower, *args, **kwargs), program)
+        return lowering(functools.partial(lower, *args, **kwargs), program)
+
+    @functools.wraps(compile)
+    def compiled(name: str, module: Any, **kwargs: Any) -> Any:
+        names = [key for key in _OF_LOWERING if key in kwargs]
+
+        def program(lowered: Any) -> Any:
+            made = {key: getattr(lowered, key) for key in names}
+            return compile(name, lowered.module, **kwargs | made)
+
+        given = {key: kwargs[key] for key in names}
+        return compilation(program, SimpleNamespace(module=module, **given))
 
     _mlir.lower_jaxpr_to_module = lowered
+    executable.from_hlo = staticmethod(compiled)
+    return True
+
+
+#: what compilation is given of a lowering's results, besides the module
+_OF_LOWERING = ("keepalive", "host_callbacks", "shape_poly_state")
 
 
 def hide_frames(folder: Path) -> None:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, fields
 from functools import lru_cache, partial
-from itertools import islice
 from typing import Any
 
 import jax
@@ -53,21 +52,31 @@ class Failed(Left):
 
 
 def lower_program(lower: Callable[[], Any], program: Jaxpr | None) -> Any:
-    """JAX's lowering of a program, which ends when the code of its kernels is there."""
-    several = program is not None and _has_loops(program) and memory.left() is None
+    """JAX's lowering of a program, with a promise of the code that its kernels are."""
+    may_wait = program is not None and _has_loops(program) and memory.left() is None
+    with beside.program(threads=cores() if may_wait else 0) as jobs:
+        lowered = lower()
+    if jobs:
+        lowered.keepalive.append(beside.Promise(jobs, partial(switches.kept(), lower)))
+    return lowered
+
+
+def compile_program(compile: Callable[[Any], Any], lowered: Any) -> Any:
+    """XLA's compilation of a program, which ends when its kernels are there, too."""
+    executable = compile(lowered)
+    promises = [x for x in lowered.keepalive or () if isinstance(x, beside.Promise)]
     try:
-        with beside.program(threads=cores() if several else 0):
-            return lower()
-    except beside.NotMade:  # once more, and what cannot be made is left to XLA
+        for promise in promises:
+            promise.keep()
+    except beside.NotMade as error:  # once more: what cannot be made is left to XLA
         _of_the_same.cache_clear()
         with beside.program(threads=0):
-            return lower()
+            return compile(error.lower())
+    return executable
 
 
 def _has_loops(program: Jaxpr) -> bool:
-    """Whether there are two at least, which can be compiled side by side."""
-    loops = (eqn for eqn in equations(program) if eqn.primitive in (scan_p, while_p))
-    return len(list(islice(loops, 2))) == 2
+    return any(eqn.primitive in (scan_p, while_p) for eqn in equations(program))
 
 
 def lower_scan(ctx: Any, *args: Any, **params: Any) -> Sequence[Any]:
@@ -280,4 +289,4 @@ def _warn(loop: Loop, outcome: Failed) -> None:
 def register() -> None:
     """Put the rules in place; called once, when onescan is imported."""
     compat.register_rules(lower_scan, lower_while)
-    compat.register_programs(lower_program)
+    compat.register_programs(lower_program, compile_program)

@@ -1,24 +1,24 @@
-"""beside: LLVM makes the code of a kernel while the rest of a program is lowered.
+"""beside: LLVM makes the code of a kernel while the rest of a program is compiled.
 
 LLVM needs neither Python nor what follows in the program, so threads of their own make
-machine code while this one plans and emits the next kernel.  XLA asks for the code when
-it compiles the program, so the end of lowering waits for it.
+machine code while this one plans and emits the next kernel, and while XLA compiles what
+is around them.  Nothing calls the code before the program runs, so the end of XLA's
+compilation waits for it.
 
-Outside a program that is being lowered, code is made at once; so it is in a program of
-one loop, and where memory is limited, which is asked for before each kernel.
+Outside a program that is being lowered, code is made at once; so it is where memory is
+limited, which is asked for before each kernel.
 """
 
 from __future__ import annotations
 
+import functools
+import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-
-
-class NotMade(Exception):
-    """Code that could not be made, found out after its call was in the program."""
+from typing import Any
 
 
 class Job:
@@ -48,6 +48,17 @@ class Job:
         if self._future is not None:
             self._future.result()
 
+    @property
+    def is_made(self) -> bool:
+        """Whether it is there."""
+        future = self._future
+        return future is not None and future.done() and future.exception() is None
+
+    def then(self, call: Callable[[], None]) -> None:
+        """Call this when it is there, or cannot be made."""
+        if self._future is not None:
+            self._future.add_done_callback(lambda _: call())
+
     def tell(self, longer: Callable[[float], None]) -> None:
         """Call with the seconds that it takes from now on, if it is still going on."""
         if self._future is None or self._future.done():
@@ -58,20 +69,50 @@ class Job:
         )
 
 
+class NotMade(Exception):
+    """Code that could not be made, found out after its call was in the program."""
+
+    def __init__(self, lower: Callable[[], Any]) -> None:
+        self.lower = lower
+
+
+class Promise:
+    """That the code which a program calls will be there, or the program lowered anew.
+
+    What lowers it holds its constants, and is forgotten as soon as the code is there.
+    """
+
+    def __init__(self, jobs: Sequence[Job], lower: Callable[[], Any]) -> None:
+        self._jobs, self._lower = list(jobs), lower
+        for job in jobs:
+            job.then(self._forget)
+
+    def keep(self) -> None:
+        """Wait for the code."""
+        try:
+            for job in list(self._jobs):
+                job.wait()
+        except Exception as error:
+            raise NotMade(self._lower) from error
+
+    def __reduce__(self) -> Any:  # an executable that is serialised was compiled
+        return Promise, ((), _nothing)
+
+    def _forget(self) -> None:
+        if all(job.is_made for job in self._jobs):
+            self._jobs, self._lower = [], _nothing
+
+
+def _nothing() -> None:
+    return None
+
+
 class Program:
     """What is made for a program that is being lowered."""
 
-    def __init__(self, pool: ThreadPoolExecutor) -> None:
-        self.pool = pool
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
         self.jobs: list[Job] = []  # those that its calls need
-
-    def finish(self) -> None:
-        """Wait for everything that the program calls."""
-        for job in self.jobs:
-            try:
-                job.wait()
-            except Exception as error:
-                raise NotMade from error
 
 
 class _Here(threading.local):
@@ -82,29 +123,26 @@ _here = _Here()
 
 
 @contextmanager
-def program(threads: int) -> Iterator[None]:
-    """A program is lowered in here; at the end all its code is there, or `NotMade`.
+def program(threads: int) -> Iterator[list[Job]]:
+    """A program is lowered in here; gives the jobs whose code it calls.
 
-    One inside another, as for a trial, shares its threads.  Without threads, code is
-    made at once.
+    One may be inside another, as for a trial.  Without threads, code is made at once.
     """
-    around = _here.program
-    if not threads:
-        _here.program = None
-        try:
-            yield
-        finally:
-            _here.program = around
-        return
-    pool = around.pool if around else ThreadPoolExecutor(threads, "onescan-llvm")
-    inside = _here.program = Program(pool)
+    around, inside = _here.program, Program(threads)
+    _here.program = inside if threads else None
     try:
-        yield
-        inside.finish()
+        yield inside.jobs
     finally:
         _here.program = around
-        if around is None:
-            pool.shutdown()
+
+
+@functools.cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    """For all programs: threads keep what LLVM makes once, about the processor."""
+    return ThreadPoolExecutor(threads, "onescan-llvm")
+
+
+os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 def started(make: Callable[[], None]) -> Job:
@@ -113,7 +151,7 @@ def started(make: Callable[[], None]) -> Job:
     if _here.program is None:
         job.run()
     else:
-        job.start(_here.program.pool)
+        job.start(_pool(_here.program.threads))
     return job
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from unittest import mock
@@ -75,17 +76,21 @@ def test_a_program_of_several_loops_is_compiled_beside() -> None:
     assert all(name.startswith("onescan-llvm") for name in names)
 
 
-def test_a_program_of_one_loop_is_not() -> None:
+def test_so_is_a_program_of_one_loop() -> None:
+    """Its code is made while XLA compiles the rest."""
+
     def run() -> None:
         with onescan.engine("native"):
             jax.jit(lambda x: onescan.scan(lambda c, x: (c * 0.52 + x, None), 0.0, x))(
                 X
             )
 
-    assert threads_of(run) == {threading.current_thread().name}
+    names = threads_of(run)
+    assert names
+    assert all(name.startswith("onescan-llvm") for name in names)
 
 
-def test_nor_is_one_whose_memory_is_limited() -> None:
+def test_one_whose_memory_is_limited_is_not() -> None:
     with mock.patch.object(hook.memory, "left", return_value=1 << 40):
         found = threads_of(lambda: jax.jit(two_loops(0.53))(X))
     assert found == {threading.current_thread().name}
@@ -194,15 +199,64 @@ def test_jobs() -> None:
     done = []
     beside.started(lambda: done.append(1))  # outside a program, now
     assert done == [1]
-    with beside.program(threads=1):
+    with beside.program(threads=1) as jobs:
         job = beside.started(lambda: done.append(2))
         beside.needed(job)
+    assert jobs == [job]
+    beside.Promise(jobs, lambda: None).keep()
     assert done == [1, 2]
+    assert job.is_made
 
     def fails() -> None:
         raise ValueError("no")
 
-    with pytest.raises(beside.NotMade), beside.program(threads=1):
+    with beside.program(threads=1) as jobs:
         beside.needed(beside.started(fails))
-    with beside.program(threads=1):  # nobody needs it
+    with pytest.raises(beside.NotMade) as raised:
+        beside.Promise(jobs, lambda: "anew").keep()
+    assert raised.value.lower() == "anew"
+    assert not jobs[0].is_made
+    with beside.program(threads=1) as jobs:  # nobody needs it
         beside.started(fails)
+    assert not jobs
+
+
+def test_a_promise_that_is_kept_holds_nothing() -> None:
+    """Not what would lower the program anew, nor the constants in it."""
+    event, constant = threading.Event(), X + 1
+    held = weakref.ref(constant)
+    with beside.program(threads=1) as jobs:
+        beside.needed(beside.started(lambda: event.wait(10) and None))
+    promise = beside.Promise(jobs, lambda constant=constant: constant)
+    del constant
+    assert held() is not None
+    event.set()
+    promise.keep()
+    for thread in threading.enumerate():  # whose last call may just be going on
+        if thread.name.startswith("onescan-llvm"):
+            thread.join(10)
+    assert held() is None
+
+
+def test_a_program_lowered_anew_has_its_settings() -> None:
+    """Those under which it was lowered, wherever it is compiled."""
+    main = threading.current_thread().name
+
+    def link(*args: Any) -> Any:
+        if threading.current_thread().name != main:
+            raise compiler.CompilerError("LLVM refused the code of a kernel: no")
+        return LINK(*args)
+
+    fresh()
+    wide = np.linspace(0, 1, 12)
+    with mock.patch.object(compiler, "link", link):
+        with jax.enable_x64(True), onescan.engine("native"):
+            lowered = jax.jit(two_loops(0.59)).lower(wide)
+        onescan.clear_report()
+        with onescan.engine("xla"):
+            compiled = lowered.compile()
+    assert {row.engine for row in onescan.report().rows} == {"native"}
+    with jax.enable_x64(True), onescan.engine("xla"):
+        expected = jax.jit(two_loops(0.59))(wide)
+        ours = compiled(wide)
+    np.testing.assert_allclose(ours, expected, rtol=1e-12)

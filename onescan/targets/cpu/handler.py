@@ -71,7 +71,7 @@ define internal void @advise(ptr %page, i64 %size) nounwind {
 #: what handlers call, and the word that kernels look at
 USED = ("onescan_run", "onescan_large", "onescan_room", "onescan_stop")
 #: what `registry.py` uses
-KEPT = "add find release remove instantiate execute state_type idle lock"
+KEPT = "add complete find release remove instantiate execute state_type idle lock"
 KEEPING = tuple(f"onescan_{name}" for name in KEPT.split())
 #: bytes of a result from which that is worth a call of the system: two large pages
 LARGE = 4 << 20

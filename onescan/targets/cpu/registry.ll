@@ -6,6 +6,7 @@
 ; hands the record to @onescan_release.  Python holds records in the same way, for
 ; programs that are lowered and not yet compiled.  A record that nobody holds stays, to
 ; be found again, until @onescan_remove takes it out; then its code may be unloaded.
+; Records have no handler until their code is there, which is before anything runs.
 ;
 ; XLA may call from any thread, and without Python's lock: so all of this is native, and
 ; the list is read and changed by whoever has @onescan_lock.
@@ -47,8 +48,8 @@ define internal void @unlock() nounwind {
   ret void
 }
 
-; The record of a kernel, held once by the caller.
-define ptr @onescan_add(i64 %high, i64 %low, ptr %handler) nounwind {
+; A record without a handler, held once by the caller.
+define ptr @onescan_add(i64 %high, i64 %low) nounwind {
   %record = call ptr @malloc(i64 40)
   %references.at = getelementptr %Record, ptr %record, i32 0, i32 1
   store i64 1, ptr %references.at
@@ -57,13 +58,20 @@ define ptr @onescan_add(i64 %high, i64 %low, ptr %handler) nounwind {
   %low.at = getelementptr %Record, ptr %record, i32 0, i32 3
   store i64 %low, ptr %low.at
   %handler.at = getelementptr %Record, ptr %record, i32 0, i32 4
-  store ptr %handler, ptr %handler.at
+  store ptr null, ptr %handler.at
   call void @lock()
   %first = load ptr, ptr @records
   store ptr %first, ptr %record
   store ptr %record, ptr @records
   call void @unlock()
   ret ptr %record
+}
+
+; The code of a record is there.
+define void @onescan_complete(ptr %record, ptr %handler) nounwind {
+  %handler.at = getelementptr %Record, ptr %record, i32 0, i32 4
+  store atomic ptr %handler, ptr %handler.at release, align 8
+  ret void
 }
 
 ; The record with these keys, held once more, or null.
@@ -170,9 +178,7 @@ call:
   br i1 %missing, label %refuse, label %give
 
 refuse:
-  %create = alloca %Create
-  store %Create { i64 28, ptr null, ptr @unknown, i32 5 }, ptr %create   ; not found
-  %error = call ptr @api(ptr %frame, i32 0, ptr %create)
+  %error = call ptr @refusal(ptr %frame)
   ret ptr %error
 
 give:
@@ -217,8 +223,24 @@ run:
   %record = load ptr, ptr %state.at
   %handler.at = getelementptr %Record, ptr %record, i32 0, i32 4
   %handler = load ptr, ptr %handler.at
+  %missing = icmp eq ptr %handler, null
+  br i1 %missing, label %refuse, label %go
+
+refuse:
+  %refused = call ptr @refusal(ptr %frame)
+  ret ptr %refused
+
+go:
   %result = call ptr %handler(ptr %frame)
   ret ptr %result
+}
+
+; The error of a call site whose kernel is not there.
+define internal ptr @refusal(ptr %frame) nounwind {
+  %create = alloca %Create
+  store %Create { i64 28, ptr null, ptr @unknown, i32 5 }, ptr %create   ; not found
+  %error = call ptr @api(ptr %frame, i32 0, ptr %create)
+  ret ptr %error
 }
 
 ; Tells XLA which version of its FFI this is (as pool.ll does), and what the state is.

@@ -4,6 +4,9 @@ All kernels are one target of XLA's FFI, and each call site says which it means 
 hash.  `registry.ll` counts who needs a kernel: executables, by what XLA tells when it
 makes and destroys them, and `Code`, which a lowered program keeps alive until it is
 compiled.  Code that nobody needs is unloaded when the next kernel is compiled.
+
+XLA may ask for a kernel whose code is still being made: it gets the record, and the
+code is there before the executable runs (`lowering/hook.py: compile_program`).
 """
 
 from __future__ import annotations
@@ -40,11 +43,17 @@ class Code:
         high, low = _keys(name)
         self.attributes = {"high": np.int64(high), "low": np.int64(low)}
 
-    def is_loaded(self, linked: Linked, record: int) -> None:
-        """It is at these addresses, until the record is released."""
-        self.handler, self.kernel = map(linked.addresses.get, ("handler", "kernel"))
+    def __reduce__(self) -> Any:  # an executable that is serialised has its name
+        return Code, (self.name,)
+
+    def holds(self, record: int) -> None:
+        """Its record stays as long as this lives."""
         release = weakref.finalize(self, _native().release, record)
         release.atexit = False
+
+    def is_loaded(self, linked: Linked) -> None:
+        """It is at these addresses."""
+        self.handler, self.kernel = map(linked.addresses.get, ("handler", "kernel"))
 
 
 def code(name: str, linked: Callable[[], Linked]) -> Code:
@@ -53,8 +62,11 @@ def code(name: str, linked: Callable[[], Linked]) -> Code:
         if (found := _codes.get(name)) is not None:
             return found
         made = Code(name)
-        if record := _native().find(*_keys(name)):
-            made.is_loaded(_loaded[name][0], record)
+        record = _native().find(*_keys(name)) or _native().add(*_keys(name))
+        made.holds(record)
+        there, _ = _kernels.setdefault(name, (None, record))
+        if there is not None:
+            made.is_loaded(there)
         else:
             made.job = started(partial(_load, made, linked))
         _codes[name] = made
@@ -70,9 +82,10 @@ def _load(made: Code, linked: Callable[[], Linked]) -> None:
         raise
     with _lock:
         sweep()
-        record = _native().add(*_keys(made.name), loaded.addresses["handler"])
-        _loaded[made.name] = loaded, record
-        made.is_loaded(loaded, record)
+        _, record = _kernels[made.name]
+        _native().complete(record, loaded.addresses["handler"])
+        _kernels[made.name] = loaded, record
+        made.is_loaded(loaded)
 
 
 def sweep() -> None:
@@ -82,15 +95,16 @@ def sweep() -> None:
         if (idle := native.idle.value) == native.swept:
             return
         native.swept = idle
-        for name, (linked, record) in list(_loaded.items()):
+        for name, (linked, record) in list(_kernels.items()):
             if native.remove(record):
-                del _loaded[name]
-                linked.unload()
+                del _kernels[name]
+                if linked is not None:
+                    linked.unload()
 
 
 def loaded() -> int:
     """How many kernels this process has."""
-    return len(_loaded)
+    return sum(linked is not None for linked, _ in _kernels.values())
 
 
 class _Native:
@@ -101,7 +115,8 @@ class _Native:
             return ctypes.CFUNCTYPE(result, *args)(addresses[f"onescan_{name}"])
 
         word, pointer = ctypes.c_int64, ctypes.c_void_p
-        self.add = function("add", pointer, word, word, pointer)
+        self.add = function("add", pointer, word, word)
+        self.complete = function("complete", None, pointer, pointer)
         self.find = function("find", pointer, word, word)
         self.release = function("release", None, pointer)
         self.remove = function("remove", word, pointer)
@@ -135,6 +150,6 @@ def _keys(name: str) -> tuple[int, int]:
     return int.from_bytes(high, signed=True), int.from_bytes(low, signed=True)
 
 
-_loaded: dict[str, tuple[Linked, int]] = {}  # and where its record is
+_kernels: dict[str, tuple[Linked | None, int]] = {}  # and where its record is
 _codes: weakref.WeakValueDictionary[str, Code] = weakref.WeakValueDictionary()
 _lock = threading.RLock()

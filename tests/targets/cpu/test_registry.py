@@ -108,6 +108,14 @@ def test_an_executable_that_was_serialised() -> None:
         serialize_executable.deserialize_and_load(*stored)
 
 
+def test_an_executable_of_two_kernels_that_was_serialised() -> None:
+    """Made by threads, of which none is written."""
+    both = lambda x: loop(0.56)(x) + loop(0.57)(x)
+    stored = serialize_executable.serialize(jax.jit(both).lower(X).compile())
+    again = serialize_executable.deserialize_and_load(*stored)
+    np.testing.assert_allclose(again(X), by_python(0.56) + by_python(0.57), rtol=1e-6)
+
+
 def test_a_kernel_that_nobody_has() -> None:
     call = jax.ffi.ffi_call(registry.TARGET, jax.ShapeDtypeStruct((), jnp.float32))
     with pytest.raises(Exception, match="that this process does not have"):
@@ -130,7 +138,7 @@ def test_threads_that_compile_and_forget() -> None:
 
 def test_code_in_hand_is_not_unloaded() -> None:
     code = cpu.code(axpy(8, 4, a=0.77))
-    record = registry._loaded[code.name][1]
+    record = registry._kernels[code.name][1]
     registry.sweep()
     assert cpu.code(axpy(8, 4, a=0.77)) is code
     assert registry._native().remove(record) == 0
@@ -138,7 +146,7 @@ def test_code_in_hand_is_not_unloaded() -> None:
     del code
     gc.collect()
     registry.sweep()
-    assert name not in registry._loaded
+    assert name not in registry._kernels
 
 
 @pytest.mark.parametrize("engine", ["native", "xla"] if WHOLE else ["native"])
@@ -158,9 +166,9 @@ def test_memory_of_many_loops(engine: str) -> None:
                 jax.jit(loop(0.5 + k / 1000))(X)
 
         with onescan.engine("{engine}"):
-            compile(0, 40)
+            compile(0, 100)  # threads fill what memory they are given first
             before = resident()
-            compile(40, 60)
+            compile(100, 60)
             print((resident() - before) / 60)
     """
     assert float(output(code, beside=__file__)) < 40, "kilobytes of a loop"
