@@ -43,9 +43,13 @@ def integer(value: int) -> Any:
 
 
 @lru_cache(1 << 12)
-def positions(*places: int) -> Any:
-    """Positions in a vector, as shuffles take them."""
-    return ir.Constant(vector(I32, len(places)), places)
+def positions(*places: int | None) -> Any:
+    """Positions in a vector, as shuffles take them; None is any."""
+    kind, anything = vector(I32, len(places)), nothing(I32)
+    if None not in places:
+        return ir.Constant(kind, places)
+    known = [anything if p is None else ir.Constant(I32, p) for p in places]
+    return ir.Constant(kind, known)
 
 
 def repeated(kind: Any, element: ir.Constant) -> ir.Constant:

@@ -19,18 +19,20 @@ def like(value: ty.Value, number: float) -> ty.Value:
 
 def intrinsic(b: ty.Builder, name: str, *args: ty.Value) -> ty.Value:
     """Call an LLVM intrinsic that is overloaded on its first argument's type."""
-    kind = ir.FunctionType(args[0].type, [a.type for a in args])
-    module = b.module
-    full = f"{name}.{suffix(args[0].type)}"
-    function = module.globals.get(full) or ir.Function(module, kind, full)
-    return b.call(function, args)
+    kinds = [a.type for a in args]
+    return b.call(declared(b.module, name, kinds, kinds[0]), args)
+
+
+def declared(module: ir.Module, name: str, of: list[ir.Type], gives: ir.Type) -> Any:
+    """An LLVM intrinsic that is overloaded on its first argument's type."""
+    full = f"{name}.{suffix(of[0])}"
+    kind = ir.FunctionType(gives, of)
+    return module.globals.get(full) or ir.Function(module, kind, full)
 
 
 def leading_zeros(b: ty.Builder, x: ty.Value) -> ty.Value:
     """Bits before the first that is set; all of them of 0."""
-    name = f"llvm.ctlz.{suffix(x.type)}"
-    kind = ir.FunctionType(x.type, [x.type, ty.I1])
-    function = b.module.globals.get(name) or ir.Function(b.module, kind, name)
+    function = declared(b.module, "llvm.ctlz", [x.type, ty.I1], x.type)
     return b.call(function, [x, ir.Constant(ty.I1, 0)])
 
 
@@ -38,9 +40,7 @@ def any_lane(b: ty.Builder, x: ty.Value) -> ty.Value:
     """Whether a bool is true in any lane."""
     if not ty.width_of(x):
         return x
-    name = f"llvm.vector.reduce.or.{suffix(x.type)}"
-    kind = ir.FunctionType(ty.I1, [x.type])
-    function = b.module.globals.get(name) or ir.Function(b.module, kind, name)
+    function = declared(b.module, "llvm.vector.reduce.or", [x.type], ty.I1)
     return b.call(function, [x])
 
 

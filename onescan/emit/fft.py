@@ -18,6 +18,7 @@ from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Memory, Vec, add, scale
 from onescan.emit.emitter import Emitter
 from onescan.emit.routines import is_written, routine
+from onescan.emit.shuffles import transposed_square
 from onescan.emit.stockham import (
     COST,
     Memories,
@@ -30,7 +31,6 @@ from onescan.emit.stockham import (
     source_of,
     standing,
 )
-from onescan.emit.transposition import transposed_square
 
 #: points from which vectors may lie along the axis itself
 FEWEST = 16

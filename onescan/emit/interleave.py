@@ -13,13 +13,14 @@ from functools import cache
 
 from onescan.emit import types as ty
 from onescan.emit.constants import nothing, positions
+from onescan.emit.shuffles import exchanged
 
 #: lanes shuffled at a time: one SIMD register of 4-byte numbers
 CHUNK = 16
 
 
 #: one of several vectors, by its number; or a shuffle of two, and its mask
-Tree = int | tuple["Tree", "Tree", tuple[int, ...]]
+Tree = int | tuple["Tree", "Tree", tuple[int | None, ...]]
 
 
 @cache
@@ -46,8 +47,8 @@ def _tree(held: tuple[range, ...], wanted: tuple[range, ...], number: int) -> Tr
         middle = (low + high) // 2
         (x, left), (y, right) = node(low, middle), node(middle, high)
         places = [*left, *[None] * (width - len(left)), *right]
-        mask = [places.index(place) for place in needed] + [0] * (width - len(needed))
-        return (x, y, tuple(mask)), needed
+        mask = [places.index(place) for place in needed]
+        return (x, y, (*mask, *[None] * (width - len(mask)))), needed
 
     return node(0, len(held))[0]
 
@@ -57,7 +58,7 @@ def _grown(b: ty.Builder, tree: Tree, parts: list[ty.Value]) -> ty.Value:
     if isinstance(tree, int):
         return parts[tree]
     x, y, mask = tree
-    return _shuffled(b, _grown(b, x, parts), _grown(b, y, parts), mask)
+    return exchanged(b, _grown(b, x, parts), _grown(b, y, parts), mask)
 
 
 def _shuffled(b: ty.Builder, x: ty.Value, y: ty.Value, mask: Sequence[int]) -> ty.Value:

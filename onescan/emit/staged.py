@@ -23,8 +23,8 @@ from llvmlite import ir
 
 from onescan.emit import types as ty
 from onescan.emit.arrays import Index, Memory, add, scale
-from onescan.emit.constants import positions
 from onescan.emit.emitter import Emitter
+from onescan.emit.shuffles import transposed_square
 from onescan.loop import Atom
 from onescan.plan.patience import operations_in
 
@@ -171,7 +171,7 @@ class _Matrix:
             b.load(address, typ=kind, align=size)
             for address in self._vectors(b, place, side, whole_rows)
         ]
-        return transposed(b, vectors)
+        return transposed_square(b, vectors)
 
     def put_square(
         self, b: ty.Builder, place: Place, vectors: list[ty.Value], whole_rows: bool
@@ -179,23 +179,3 @@ class _Matrix:
         addresses = self._vectors(b, place, len(vectors), whole_rows)
         for address, vector in zip(addresses, vectors, strict=True):
             b.store(vector, address, align=self.memory.dtype.itemsize)
-
-
-def transposed(b: ty.Builder, vectors: list[ty.Value]) -> list[ty.Value]:
-    """The columns of a square that is given by its rows; its side a power of two.
-
-    In turn for each bit of a position: the rows where it is 0 and 1 exchange the
-    elements where it is 1 and 0.
-    """
-    side, bit = len(vectors), len(vectors) // 2
-    vectors = list(vectors)
-    while bit:
-        low = [c if not c & bit else side + c - bit for c in range(side)]
-        high = [c + bit if not c & bit else side + c for c in range(side)]
-        for i in range(side):
-            if not i & bit:
-                pair = vectors[i], vectors[i | bit]
-                vectors[i] = b.shuffle_vector(*pair, positions(*low))
-                vectors[i | bit] = b.shuffle_vector(*pair, positions(*high))
-        bit //= 2
-    return vectors

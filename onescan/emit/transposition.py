@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 
-from llvmlite import ir
-
-from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, Memory, Vec, add, scale
 from onescan.emit.emitter import Emitter
 from onescan.emit.loops import Stretch
+from onescan.emit.shuffles import transposed_square
 
 
 def transposed(e: Emitter, array: Array, along: int, across: int) -> Array:
@@ -71,21 +69,3 @@ def _turned(
 
     counts = [part.vectors * part.width // side for part in (down, right)]
     e.for_each([*matrices, *counts], turn, 999)
-
-
-def transposed_square(b: ty.Builder, lines: Sequence[ty.Value]) -> list[ty.Value]:
-    """The columns of as many vectors as each of them has numbers."""
-    lines, side, step = list(lines), len(lines), 1
-    while step < side:
-        # squares of `step` numbers that face each other across the diagonal change
-        lower = [i if not i & step else side + i - step for i in range(side)]
-        upper = [i + step if not i & step else side + i for i in range(side)]
-        kind = ir.VectorType(ty.I32, side)
-        lower, upper = ir.Constant(kind, lower), ir.Constant(kind, upper)
-        for k in range(side):
-            if not k & step:
-                x, y = lines[k], lines[k + step]
-                lines[k] = b.shuffle_vector(x, y, lower)
-                lines[k + step] = b.shuffle_vector(x, y, upper)
-        step *= 2
-    return lines

@@ -16,7 +16,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -26,47 +26,49 @@ class Job:
 
     def __init__(self, make: Callable[[], None]) -> None:
         self._make: Callable[[], None] | None = make
-        self._future: Future[None] | None = None
+        self._ended, self._lock = threading.Event(), threading.Lock()
+        self._error: Exception | None = None
+        self._then: list[Callable[[], None]] = []
         self._seconds = 0.0
+        self.is_made = False  # and there
 
     def run(self) -> None:
-        """Make it now, once."""
+        """Make it, once; whoever waits goes on when all has been called."""
         make, self._make = self._make, None
         assert make is not None
         start = time.perf_counter()
         try:
             make()
-        finally:
+            self.is_made = True
+        except Exception as error:
+            self._error = error
+        del make  # which holds what was made
+        with self._lock:
             self._seconds = time.perf_counter() - start
-
-    def start(self, pool: ThreadPoolExecutor) -> None:
-        """Make it in a thread of the pool."""
-        self._future = pool.submit(self.run)
+            calls, self._then = self._then, []
+            for call in calls:
+                call()
+            self._ended.set()
 
     def wait(self) -> None:
         """Until it is there."""
-        if self._future is not None:
-            self._future.result()
-
-    @property
-    def is_made(self) -> bool:
-        """Whether it is there."""
-        future = self._future
-        return future is not None and future.done() and future.exception() is None
+        self._ended.wait()
+        if self._error is not None:
+            raise self._error
 
     def then(self, call: Callable[[], None]) -> None:
         """Call this when it is there, or cannot be made."""
-        if self._future is not None:
-            self._future.add_done_callback(lambda _: call())
+        with self._lock:
+            if not self._ended.is_set():
+                self._then.append(call)
+                return
+        call()
 
     def tell(self, longer: Callable[[float], None]) -> None:
         """Call with the seconds that it takes from now on, if it is still going on."""
-        if self._future is None or self._future.done():
-            return
         now = time.perf_counter()
-        self._future.add_done_callback(
-            lambda _: longer(min(self._seconds, time.perf_counter() - now))
-        )
+        if not self._ended.is_set():
+            self.then(lambda: longer(min(self._seconds, time.perf_counter() - now)))
 
 
 class NotMade(Exception):
@@ -150,8 +152,9 @@ def started(make: Callable[[], None]) -> Job:
     job = Job(make)
     if _here.program is None:
         job.run()
+        job.wait()
     else:
-        job.start(_pool(_here.program.threads))
+        _pool(_here.program.threads).submit(job.run)
     return job
 
 

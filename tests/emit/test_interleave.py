@@ -30,11 +30,15 @@ class Shuffles:
         return self.done.setdefault((x, y, mask), found)
 
 
+def shuffled(b: Any, x: Numbers, y: Numbers, places: Any) -> Numbers:
+    return b.shuffle_vector(x, y, tuple(place or 0 for place in places))
+
+
 @pytest.fixture(autouse=True)
 def _of_numbers():
     with (
         mock.patch.object(interleave.ty, "width_of", lambda v: len(v.elements)),
-        mock.patch.object(interleave, "positions", lambda *places: places),
+        mock.patch.object(interleave, "exchanged", shuffled),
     ):
         yield
 

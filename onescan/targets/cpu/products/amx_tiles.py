@@ -18,7 +18,7 @@ from onescan.emit.builder import Builder
 from onescan.emit.constants import integer
 from onescan.emit.flow import fold, loop, only
 from onescan.emit.prefetch import FIRST_CACHE, ask
-from onescan.emit.transposition import transposed_square
+from onescan.emit.shuffles import transposed_square
 from onescan.targets.cpu.products import amx
 from onescan.targets.cpu.products.amx import VOID, moved
 
