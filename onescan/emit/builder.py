@@ -255,12 +255,25 @@ class Builder(ir.IRBuilder):
             self._settle()
         text = f"load {kind}, ptr {ptr.get_reference()}{_aligned(align)}"
         loaded = self._write(kind, text)
+        if held is not None and held.backwards and held.size < size:
+            self._read_again(loaded)
         if root is not None and size:
             if held is None:
                 held = self._memory[root] = Held(size)
             if held.size == size:
                 self._remember(held, ptr, offset, loaded)
         return loaded
+
+    def _read_again(self, loaded: Line) -> None:
+        """What is read once as a whole LLVM 22 joins from what was stored in parts.
+
+        Where the last part was stored first, it uses some before they are computed.
+        """
+        block: Any = self._block
+        block.instructions.append(
+            f"{loaded.name}.again = {loaded.text.split(' = ')[1]}"
+        )
+        self._anchor += 1
 
     def gather(self, ptr: Any, places: Any, element: Any) -> Any:
         """What stands at some distances from a place, by the processor's instruction.
@@ -307,6 +320,7 @@ class Builder(ir.IRBuilder):
         if held is None or held.size != size or not apart:
             held = self._memory[root] = Held(size)
         held.somewhere.clear()
+        held.stored(offset)
         if size:
             self._remember(held, ptr, offset, value)
 

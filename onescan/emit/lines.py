@@ -34,9 +34,17 @@ class Held:
     Those elsewhere, by the names of their pointers, may overlap anything.
     """
 
-    __slots__ = ("at", "size", "somewhere")
+    __slots__ = ("at", "backwards", "last", "size", "somewhere")
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.at: dict[int, ty.Value] = {}
         self.somewhere: dict[str, ty.Value] = {}
+        self.last = 0  # the byte last stored to
+        self.backwards = False  # whether a later one was stored to before
+
+    def stored(self, offset: int | None) -> None:
+        """A value was stored there."""
+        if offset is not None:
+            self.backwards |= offset < self.last
+            self.last = offset

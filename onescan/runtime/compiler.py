@@ -13,9 +13,10 @@ from __future__ import annotations
 import ctypes
 import functools
 import itertools
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
 import llvmlite
@@ -111,13 +112,43 @@ def optimised(
 ) -> Iterator[Any]:
     """The module of this text, verified and optimised, while the context lasts."""
     memory.require(len(text))
+    with ExitStack() as stack:
+        module = stack.enter_context(_parsed(text))
+        optimise(module, level, machine)
+        if not _is_well_formed(module):
+            module = stack.enter_context(_parsed(VECTOR_READ.sub(_twice, text)))
+            optimise(module, level, machine)
+            _checked(module.verify)
+        yield module
+
+
+@contextmanager
+def _parsed(text: str) -> Iterator[Any]:
     with (
         closing(binding.create_context()) as context,
         closing(_checked(binding.parse_assembly, text, context)) as module,
     ):
         _checked(module.verify)
-        optimise(module, level, machine)
         yield module
+
+
+#: LLVM 22 joins vectors that are stored side by side and read as one (SROA's merge by a
+#: tree).  Where the last of them was stored first, it uses some before they are computed,
+#: and code generation ends the process.  What is read twice is not joined.
+VECTOR_READ = re.compile(r"^( +%\S+)( = load <\d+ x .*)$", re.MULTILINE)
+
+
+def _twice(read: re.Match[str]) -> str:
+    name = f'{read[1][:-1]}.again"' if read[1].endswith('"') else f"{read[1]}.again"
+    return f"{read[0]}\n{name}{read[2]}"
+
+
+def _is_well_formed(module: Any) -> bool:
+    try:
+        module.verify()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _checked(step: Callable[..., Any], *args: Any) -> Any:
