@@ -133,7 +133,7 @@ def _parsed(text: str) -> Iterator[Any]:
 
 
 #: LLVM 22 joins vectors that are stored side by side and read as one (SROA's merge by a
-#: tree).  Where the last of them was stored first, it uses some before they are computed,
+#: tree).  Where the last of them was stored first, it uses some before they are there,
 #: and code generation ends the process.  What is read twice is not joined.
 VECTOR_READ = re.compile(r"^( +%\S+)( = load <\d+ x .*)$", re.MULTILINE)
 
