@@ -6,9 +6,10 @@ The vectors of a kernel would otherwise be half empty, or lie across the eight n
 and be shuffled into place.  Arrays get their shapes back outside, where that costs
 nothing: in memory they are the same.
 
-Done where some reduction takes two dimensions at once, so that they are no lanes, the
-last one is shorter than a vector, and everything that they meet is elementwise, a
-reduction of both or neither, or a broadcast into both or neither.
+Done where some reduction takes two dimensions at once, so that they are no lanes, and
+the last one is shorter than a vector, or where some ``reshape`` makes one of them, or
+them of one, which then is nothing to do.  Everything else that they meet has to be
+elementwise, a reduction of both or neither, or a broadcast into both or neither.
 
 Right, because each element is computed as before; reductions take theirs in another
 order, as every kernel's do.
@@ -39,7 +40,8 @@ def collapse(loop: Loop) -> Split | None:
     parts = parts_of(loop)
     flat = _Flat(_Seams(parts))
     atoms: set[Any] = {*parts.inputs, *(v for eqn in parts.eqns for v in eqn.outvars)}
-    if not any(_is_narrow(v) and flat.shape(v) != v.aval.shape for v in atoms):
+    changed = [v for v in atoms if flat.shape(v) != v.aval.shape]
+    if not any(map(_is_narrow, changed)) and not any(map(flat.spares, parts.eqns)):
         return None
     smaller = Parts(
         consts=flat.all(parts.consts),
@@ -89,6 +91,8 @@ class _Seams(Axes):
                 taken += self._reduced(eqn)
             elif eqn.primitive.name == "broadcast_in_dim":
                 self._broadcast(eqn)
+            elif eqn.primitive.name == "reshape":
+                taken += self._reshape(eqn)
             else:
                 self._stay(*eqn.invars, *eqn.outvars)
         for before, after in zip(parts.carry, parts.new_carry, strict=True):
@@ -147,6 +151,38 @@ class _Seams(Axes):
             if j != i + 1 or spread[i] != spread[j]:
                 self.strike(x, k)
 
+    def _reshape(self, eqn: Equation) -> list[Node]:
+        """Those between dimensions that become one, or that one becomes."""
+        (x, *_), (out,) = eqn.invars, eqn.outvars
+        taken: list[Node] = []
+        for given, made in _groups(x.aval.shape, out.aval.shape):
+            if given.start and made.start:
+                self.join(x, given.start - 1, out, made.start - 1)
+            whole = 1 in (len(given), len(made))
+            for value, dims in ((x, given), (out, made)):
+                seams = [(value, i) for i in dims[:-1]]
+                if whole and all(value.aval.shape[i] > 1 for i in dims):
+                    taken += seams
+                else:
+                    for seam in seams:
+                        self.strike(*seam)
+        return taken
+
+
+def _groups(given: Sequence[int], made: Sequence[int]) -> list[tuple[range, range]]:
+    """The fewest dimensions that a reshape makes others of, side by side."""
+    groups, i, j = [], 0, 0
+    while i < len(given) or j < len(made):
+        first, left, right = (i, j), given[i : i + 1], made[j : j + 1]
+        i, j = i + len(left), j + len(right)
+        while prod(left) != prod(right) or (i == len(given)) != (j == len(made)):
+            if j == len(made) or (i < len(given) and prod(left) <= prod(right)):
+                left, i = given[first[0] : i + 1], i + 1
+            else:
+                right, j = made[first[1] : j + 1], j + 1
+        groups.append((range(first[0], i), range(first[1], j)))
+    return groups
+
 
 def _no_rule(name: str) -> Any:
     raise NotImplementedError(name)  # seams follow rules of their own
@@ -198,6 +234,14 @@ class _Flat:
     def all(self, values: Iterable[Any]) -> tuple[Any, ...]:
         return tuple(map(self.atom, values))
 
+    def spares(self, eqn: JaxprEqn) -> bool:
+        """Whether this is nothing to do any more."""
+        if eqn.primitive.name != "reshape":
+            return False
+        before, after = eqn.invars[0], eqn.outvars[0]
+        same = before.aval.shape == after.aval.shape
+        return not same and self.shape(before) == self.shape(after)
+
     def equation(self, eqn: JaxprEqn) -> JaxprEqn:
         params = eqn.params
         if eqn.primitive.name in REDUCED:
@@ -211,6 +255,8 @@ class _Flat:
                 dict.fromkeys(places[i] for i in params["broadcast_dimensions"])
             )
             params = {**params, "shape": self.shape(out), "broadcast_dimensions": dims}
+        elif eqn.primitive.name == "reshape":
+            params = {**params, "new_sizes": self.shape(eqn.outvars[0])}
         return eqn.replace(
             invars=list(self.all(eqn.invars)),
             outvars=list(self.all(eqn.outvars)),

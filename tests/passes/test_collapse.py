@@ -52,6 +52,67 @@ def test_dimensions_become_one(name: str) -> None:
     assert (240,) in shapes(split.loop)
 
 
+FLAT = {
+    "roll": lambda c, x: (jnp.roll(c.reshape(-1), 1).reshape(c.shape) + x, None),
+    "differences": lambda c, x: (
+        (c + jnp.diff(x.reshape(-1), append=0).reshape(40, 6),) * 2
+    ),
+    "cumulative": lambda c, x: (
+        jnp.cumsum(c.ravel()).reshape(c.shape) * 1e-2 + x,
+        None,
+    ),
+    "reads": lambda c, x: (c * 0.5 + x, c.reshape(-1)[3::7]),
+    "of both": lambda c, x: (c * c.sum() * 1e-3 + x, jnp.sort(c.ravel())),
+}
+
+
+@pytest.mark.parametrize("name", FLAT)
+def test_what_is_reshaped(name: str) -> None:
+    """Where a reshape makes one dimension of two, or two of one, it is gone."""
+    loop, args = loop_of(FLAT[name], C, XS)
+    splits = splits_of(loop, simplify, collapse)
+    assert_same(loop, splits, args)
+    assert (40, 6) not in shapes(splits[-1].loop)
+
+
+@pytest.mark.parametrize(
+    ("given", "made"),
+    [
+        ((3, 10, 4), (3, 40)),
+        ((3, 10, 4), (30, 4)),
+        ((3, 10, 4), (6, 5, 4)),
+        ((3, 10, 4), (3, 8, 5)),
+        ((3, 10, 4), (120,)),
+        ((3, 10, 4), (3, 1, 40)),
+        ((3, 1, 4), (12,)),
+        ((1, 12), (4, 3)),
+        ((3, 0), (0,)),
+        ((1,), ()),
+    ],
+)
+def test_reshapes(given: tuple[int, ...], made: tuple[int, ...]) -> None:
+    def step(c, x):
+        moved = jnp.sin(c.reshape(made) + 1.0) * 0.5
+        return moved.reshape(given) + x, jnp.flip(moved)
+
+    c = jnp.linspace(-1.0, 1.0, int(np.prod(given))).reshape(given)
+    xs = jnp.ones((4, *given)) * 0.1
+    loop, args = loop_of(step, c, xs)
+    if splits := splits_of(loop, simplify, collapse):
+        assert_same(loop, splits, args)
+    expected = jax.jit(lambda c: jax.lax.scan(step, c, xs))(c)
+    ours = jax.jit(lambda c: onescan.scan(step, c, xs))(c)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), expected, ours
+    )
+
+
+def test_rows_that_are_read_tell_dimensions_apart() -> None:
+    step = lambda c, x: (c.reshape(-1)[::-1].reshape(40, 6) + c[3] + x, None)
+    loop, _ = loop_of(step, C, XS)
+    assert not splits_of(loop, collapse)
+
+
 def test_some_of_three() -> None:
     """The first of three dimensions is walked alone, and reduced alone."""
     c = jnp.linspace(-1.0, 1.0, 3 * 10 * 4).reshape(3, 10, 4)
