@@ -25,6 +25,7 @@ from onescan.passes.linear import linear
 from onescan.passes.narrow import narrow
 from onescan.passes.orient import orient
 from onescan.passes.pairs import pairs
+from onescan.passes.pieces import pieces
 from onescan.passes.placed import placed
 from onescan.passes.simplify import simplify
 from onescan.passes.sink import sink
@@ -66,7 +67,7 @@ XLA_WIDE_PASSES = (*_accumulators, *_out("small"))
 #: afterwards, on wide devices, unless the order of steps matters
 PARALLEL_PASSES = (linear, simplify)
 #: at last, for every kernel
-KERNEL_PASSES = (windows, borders, pairs, narrow)
+KERNEL_PASSES = (windows, pieces, borders, pairs, narrow)
 #: for a while loop
 WHILE_PASSES = (constants, inside, pairs, common, unchanged, invariants, lanewise)
 #: for one that XLA runs, which takes little out of it by itself

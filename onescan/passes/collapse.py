@@ -234,11 +234,12 @@ class _Flat:
     def all(self, values: Iterable[Any]) -> tuple[Any, ...]:
         return tuple(map(self.atom, values))
 
-    def spares(self, eqn: JaxprEqn) -> bool:
+    def spares(self, eqn: Equation) -> bool:
         """Whether this is nothing to do any more."""
         if eqn.primitive.name != "reshape":
             return False
-        before, after = eqn.invars[0], eqn.outvars[0]
+        before: Any = eqn.invars[0]
+        after: Any = eqn.outvars[0]
         same = before.aval.shape == after.aval.shape
         return not same and self.shape(before) == self.shape(after)
 

@@ -80,7 +80,7 @@ def choose(loop: Loop, machine: Machine) -> Plan:
     threads = work > WORTH_THREADS or work + streams > WORTH_STREAMS
     helpers = machine.cores if threads else 1
     _, best = _cheapest(loop, works, axes, native, helpers)
-    if is_stencil(loop, native, axes):
+    if is_stencil(loop, native, axes, by_rows=True):
         plan = _inner_plan(loop, axes, works, machine, threads, rows=1)
         return replace(plan, stencil=True)
     if best is None:
