@@ -4,7 +4,8 @@ The same exchanges happen whatever the values are, so all lanes sort at once.  A
 network is written out, in registers; a longer one is a table of the places that are
 exchanged, and a loop over it; and beyond that it is bitonic, by loops alone.
 Batcher's odd-even merge network is not stable by itself; a position is carried
-along and breaks ties, which makes it so.  NaN sorts last, and -0 with 0.
+along and breaks ties, which makes it so, where equal elements can be told apart.  NaN
+sorts last, and -0 with 0.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ from onescan.loop import Equation
 
 #: rough operations of one exchange of one operand
 EXCHANGE = 5
-#: elements up to which a network is written down
-LONGEST = 64
+#: elements up to which a network is written down, and the same where vectors could lie
+#: along them: a bitonic sort exchanges what a register holds all at once
+LONGEST, LONGEST_ALONG = 64, 16
 
 
 def exchanges(n: int) -> Iterator[tuple[int, int]]:
@@ -46,13 +48,14 @@ def exchanges(n: int) -> Iterator[tuple[int, int]]:
 
 def sort(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     axis, num_keys = eqn.params["dimension"], eqn.params["num_keys"]
-    if operands[0].shape[axis] > LONGEST and 0 not in operands[0].shape:
+    shape = operands[0].shape
+    if shape[axis] > _longest(e, shape, axis) and 0 not in shape:
         return _by_loops(e, eqn, operands)
     targets = [e.fresh(out) for out in eqn.outvars]
     first = targets[0]
     if 0 in first.shape:
         return targets
-    n = first.shape[axis]
+    n, alike = first.shape[axis], _are_alike(operands)
     network = list(exchanges(n))
     cost = len(network) * EXCHANGE * len(operands)
     if cost > e.unrolled_operations:
@@ -65,12 +68,13 @@ def sort(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
         place = lambda k: (*index[:axis], k, *index[axis:])
         rows = [[x.at(place(k)) for x in operands] for k in range(n)]
         width = max(ty.width_of(v) for row in rows for v in row)
-        rows = [
-            [*(ty.splat(e.b, v, width) for v in row), ty.constant(ty.I32, k, width)]
-            for k, row in enumerate(rows)
-        ]
+        rows = [[ty.splat(e.b, v, width) for v in row] for row in rows]
+        if not alike:  # equal ones stay in order
+            for k, row in enumerate(rows):
+                row.append(ty.constant(ty.I32, k, width))
         for low, high in exchanges(n):
-            swap = _before(e.b, operands[:num_keys], rows[high], rows[low])
+            pair = rows[high], rows[low]
+            swap = _before(e.b, operands[:num_keys], *pair, not alike)
             pairs = zip(rows[low], rows[high], strict=True)
             rows[low], rows[high] = map(
                 list,
@@ -83,12 +87,18 @@ def sort(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
                 ),
             )
         for k, row in enumerate(rows):
-            for target, value in zip(targets, row[:-1], strict=True):
+            for target, value in zip(targets, row, strict=False):
                 assert target.memory is not None
                 target.memory.store(e.b, place(k), value)
 
     e.nest(others, lanes, visit, _vector(e, first, axis), cost)
     return targets
+
+
+def _longest(e: Emitter, shape: tuple[int, ...], axis: int) -> int:
+    """Elements up to which a network is written down."""
+    along = e.plan.vector is None and axis == e.plan.minor(shape)
+    return LONGEST_ALONG if along and e.plan.inner_width > 1 else LONGEST
 
 
 def _vector(e: Emitter, target: Array, axis: int) -> int | None:
@@ -108,20 +118,23 @@ def _by_table(
     first = targets[0]
     for target, x in zip(targets, operands, strict=True):
         e.put(target, x)
-    positions = e.scratch(first.shape, first.lanes, np.int32)
-    rows: list[Any] = [*(target.memory for target in targets), positions]
+    rows: list[Any] = [target.memory for target in targets]
+    alike = _are_alike(operands)
+    if not alike:
+        rows.append(e.scratch(first.shape, first.lanes, np.int32))
     table = e.constant_data(np.array(network, np.int64))
 
     def visit(index: tuple[Index, ...]) -> None:
         place = lambda k: (*index[:axis], k, *index[axis:])
         width = max(i.width if isinstance(i, Vec) else 0 for i in (*index, 0))
-        with e.loop(first.shape[axis]) as k:
-            number = ty.splat(e.b, e.b.trunc(k, ty.I32), width)
-            positions.store(e.b, place(k), number)
+        if not alike:
+            with e.loop(first.shape[axis]) as k:
+                number = ty.splat(e.b, e.b.trunc(k, ty.I32), width)
+                rows[-1].store(e.b, place(k), number)
         with e.loop(len(network)) as k:
             low, high = (place(table.load(e.b, (k, side))) for side in (0, 1))
             x, y = ([row.load(e.b, at) for row in rows] for at in (low, high))
-            swap = _before(e.b, keys, y, x)
+            swap = _before(e.b, keys, y, x, not alike)
             for row, a, b in zip(rows, x, y, strict=True):
                 row.store(e.b, low, e.b.select(swap, b, a))
                 row.store(e.b, high, e.b.select(swap, a, b))
@@ -144,8 +157,8 @@ def _by_loops(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
         return lambda place: x.at((*place[:axis], place[-1], *place[axis:-1]))
 
     columns = [Column(x.dtype, pulled(x), last_of(x.dtype)) for x in operands]
-    alike = len(operands) == 1 and not ty.is_float(operands[0].dtype)
-    if not alike:  # equal ones stay in order
+    alike = _are_alike(operands)
+    if not alike:
         columns.append(positions(e, n))
     before = lambda x, y: _before(e.b, operands[:num_keys], x, y, not alike)
     batch, others = without(shape, axis), without(lanes, axis)
@@ -154,6 +167,11 @@ def _by_loops(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
         e.stored(replace(row, strides=_moved(row.strides, axis)), shape, lanes)
         for row in rows[: len(operands)]
     ]
+
+
+def _are_alike(operands: list[Array]) -> bool:
+    """Whether equal elements cannot be told apart, so that their order is none."""
+    return len(operands) == 1 and not ty.is_float(operands[0].dtype)
 
 
 def _moved(strides: tuple[int, ...], axis: int) -> tuple[int, ...]:
