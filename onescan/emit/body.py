@@ -21,6 +21,7 @@ from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Memory
 from onescan.emit.convert import convert
 from onescan.emit.emitter import DEEPEST, Emitter
+from onescan.emit.extremes import differences
 from onescan.emit.states import TABLE, carried
 from onescan.loop import Atom, Equation
 from onescan.plan.parts_read import parts_read
@@ -69,6 +70,7 @@ class Body:
         self.last.update({v: len(self.eqns) for v in jaxpr.outvars if _is_var(v)})
         self.now = 0
         self.in_part = parts_read(jaxpr) if e.pulls_parts else {}
+        self.differences = differences(jaxpr)
         self._sinks: dict[Any, set[Any]] | None = None
         self._places: dict[Any, set[Any]] | None = None
 
