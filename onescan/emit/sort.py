@@ -55,7 +55,9 @@ def sort(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     first = targets[0]
     if 0 in first.shape:
         return targets
-    n, alike = first.shape[axis], _are_alike(operands)
+    # without positions a network is minima and maxima, of which NVIDIA's assembler
+    # makes code that loses numbers (8 int32 on an H200; the PTX is right)
+    n, alike = first.shape[axis], _are_alike(operands) and e.plan.inner_width > 1
     network = list(exchanges(n))
     cost = len(network) * EXCHANGE * len(operands)
     if cost > e.unrolled_operations:
