@@ -1,4 +1,4 @@
-"""Vectors that are stored in parts, the last of them first, and read as one."""
+"""What LLVM 22 gets wrong, and is kept from."""
 
 from __future__ import annotations
 
@@ -50,3 +50,43 @@ def test_sums_backwards_read_as_one(sum_up: Any, shape: tuple[int, int]) -> None
         ours = jax.jit(lambda x: onescan.scan(step, x, None, length=20))(x)
     theirs = jax.jit(lambda x: lax.scan(step, x, None, length=20))(x)
     np.testing.assert_allclose(ours[1], theirs[1], rtol=1e-5, atol=1e-6)
+
+
+#: what LLVM makes of a sum with the first of some integers
+WHOLE = """
+  %bc = bitcast <8 x i32> %small to <4 x i64>
+  %2 = extractelement <4 x i64> %bc, i64 0
+  %3 = and i64 %2, 15
+"""
+PART = """
+  %bc = bitcast <8 x i32> %small to <4 x i64>
+  %"part of 2" = extractelement <8 x i32> %small, i64 0
+  %2 = zext i32 %"part of 2" to i64
+  %3 = and i64 %2, 15
+"""
+
+
+def test_the_first_of_some_integers_is_taken_by_itself() -> None:
+    assert compiler.with_parts(WHOLE) == PART
+    for kept in ("  %4 = add i64 %2, 1\n", "  %4 = and i64 %2, 4294967296\n"):
+        assert compiler.with_parts(WHOLE + kept) == WHOLE + kept
+
+
+@pytest.mark.parametrize("rows", [4, 10, 100])
+@pytest.mark.parametrize("wide", [False, True])
+def test_rows_at_many_places(rows: int, wide: bool) -> None:
+    """Their places are computed eight at once, and read one by one for rows of 33."""
+    rng = np.random.default_rng(0)
+    places = rng.integers(0, rows, 9).astype(np.int64 if wide else np.int32)
+    c = rng.normal(size=(rows, 33)).astype(np.float32)
+    xs = rng.normal(size=(5, 9, 33)).astype(np.float32)
+
+    def step(c: Any, x: Any) -> Any:
+        return c.at[places].add(0.1 * x) * 0.9, c[places].sum()
+
+    with jax.enable_x64(wide):
+        with onescan.engine("native"):
+            ours = jax.jit(lambda c, xs: onescan.scan(step, c, xs))(c, xs)
+        theirs = jax.jit(lambda c, xs: lax.scan(step, c, xs))(c, xs)
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
