@@ -119,8 +119,10 @@ def optimised(
             module = stack.enter_context(_parsed(VECTOR_READ.sub(_twice, text)))
             optimise(module, level, machine)
             _checked(module.verify)
-        if PARTS.search(text) and (changed := with_parts(made := str(module))) != made:
-            module = stack.enter_context(_parsed(changed))
+        if PARTS.search(text):
+            made = str(module)
+            if (changed := FUNCTION.sub(lambda f: with_parts(f[0]), made)) != made:
+                module = stack.enter_context(_parsed(changed))
         yield module
 
 
@@ -158,8 +160,12 @@ FIRST = re.compile(
 )
 
 
+#: names are those of a function
+FUNCTION = re.compile(r"^define .*?^}", re.MULTILINE | re.DOTALL)
+
+
 def with_parts(text: str) -> str:
-    """An optimised module that takes the first of some integers by itself."""
+    """An optimised function that takes the first of some integers by itself."""
     wholes = {m[1]: (m[2], m[3], m[4]) for m in AS_WHOLES.finditer(text)}
 
     def part(first: re.Match[str]) -> str:

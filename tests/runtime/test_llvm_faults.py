@@ -72,6 +72,25 @@ def test_the_first_of_some_integers_is_taken_by_itself() -> None:
         assert compiler.with_parts(WHOLE + kept) == WHOLE + kept
 
 
+def test_in_each_function() -> None:
+    """Whose names others may have, too."""
+    function = """
+define i64 @"f{}"(ptr %p) {{
+  %v = load <8 x i32>, ptr %p, align 4
+  %small = call <8 x i32> @llvm.umin.v8i32(<8 x i32> %v, <8 x i32> splat (i32 9))
+  %bc = bitcast <8 x i32> %small to <4 x i64>
+  %first = extractelement <4 x i64> %bc, i64 0
+  %masked = and i64 %first, 15
+  %place = mul nuw nsw i64 %masked, 132
+  ret i64 %place
+}}
+"""
+    text = "".join(map(function.format, range(2)))
+    text += "declare <8 x i32> @llvm.umin.v8i32(<8 x i32>, <8 x i32>)"
+    with compiler.optimised(text) as module:
+        assert str(module).count("extractelement <8 x i32>") == 2
+
+
 @pytest.mark.parametrize("rows", [4, 10, 100])
 @pytest.mark.parametrize("wide", [False, True])
 def test_rows_at_many_places(rows: int, wide: bool) -> None:
