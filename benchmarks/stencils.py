@@ -92,6 +92,20 @@ def life(x: Any) -> Any:
     return ((count == 3) | ((count == 2) & (x == 1))).astype(x.dtype)
 
 
+def fields(state: Any) -> Any:
+    """An electric and two magnetic fields, each by differences of the others."""
+    e, h, g = state
+    h = h + 0.5 * jnp.diff(e, axis=0, append=0)
+    g = g - 0.5 * jnp.diff(e, axis=1, append=0)
+    curl = jnp.diff(h, axis=0, prepend=0) - jnp.diff(g, axis=1, prepend=0)
+    return e + 0.5 * curl, h, g
+
+
+def flat(x: Any) -> Any:
+    """By differences from one number to the next, whatever rows they are in."""
+    return x + 0.1 * jnp.diff(x.reshape(-1), prepend=0).reshape(x.shape)
+
+
 @dataclass(frozen=True)
 class Case:
     name: str
@@ -134,6 +148,15 @@ CASES = [
     Case("diffusion 32^3", diffusion, (32, 32, 32)),
     Case("diffusion 64^3", diffusion, (64, 64, 64), steps=50),
     Case("life 128", life, (128, 128), dtype="int32"),
+    Case("life 8 x 8, 64 of them", life, (8, 8), dtype="int32", batch=64),
+    Case("life 16, 32 of them", life, (16, 16), dtype="int32", batch=32),
+    Case("diffusion 16, 32 of them", diffusion, (16, 16), batch=32),
+    Case("diffusion 6 x 12, 128 of them", diffusion, (6, 12), batch=128),
+    Case("diffusion 300 x 17", diffusion, (300, 17)),
+    Case("fields 33 x 65", fields, (33, 65), 3),
+    Case("fields 100", fields, (100, 100), 3),
+    Case("flat 100 x 5", flat, (100, 5)),
+    Case("flat 64 x 7", flat, (64, 7)),
 ]
 
 
