@@ -17,6 +17,8 @@ from jax.extend.core.primitives import scan_p, while_p
 from jax.interpreters import mlir
 
 Rule = Callable[..., Sequence[Any]]
+#: what compilation is given of a lowering's results, besides the module
+_OF_LOWERING = ("keepalive", "host_callbacks", "shape_poly_state")
 
 
 _scan_rule: Rule = _mlir._lowerings[scan_p].rule
@@ -98,10 +100,6 @@ def register_programs(
     _mlir.lower_jaxpr_to_module = lowered
     executable.from_hlo = staticmethod(compiled)
     return True
-
-
-#: what compilation is given of a lowering's results, besides the module
-_OF_LOWERING = ("keepalive", "host_callbacks", "shape_poly_state")
 
 
 def hide_frames(folder: Path) -> None:

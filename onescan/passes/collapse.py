@@ -91,7 +91,7 @@ class _Seams(Axes):
                 taken += self._reduced(eqn)
             elif eqn.primitive.name == "broadcast_in_dim":
                 self._broadcast(eqn)
-            elif eqn.primitive.name == "reshape":
+            elif eqn.primitive.name == "reshape" and _is_plain(eqn):
                 taken += self._reshape(eqn)
             else:
                 self._stay(*eqn.invars, *eqn.outvars)
@@ -167,6 +167,11 @@ class _Seams(Axes):
                     for seam in seams:
                         self.strike(*seam)
         return taken
+
+
+def _is_plain(eqn: Equation) -> bool:
+    """Whether a reshape keeps the order of its numbers, and says nothing of devices."""
+    return eqn.params.get("dimensions") is None and eqn.params.get("sharding") is None
 
 
 def _groups(given: Sequence[int], made: Sequence[int]) -> list[tuple[range, range]]:
