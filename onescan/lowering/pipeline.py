@@ -45,6 +45,8 @@ WORTH = 0.02
 #: seconds that XLA takes for a draw of random numbers up to which a kernel is not worth
 #: the 0.05 s that it takes to compile: a program that makes its keys has a dozen
 BRIEF = 3e-5
+#: seconds of a step of XLA's from which a call of a kernel in it, 0.6 us, counts little
+CALLED = 1e-5
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,8 +108,7 @@ def decide(loop: Loop, target: Target, settings: Settings) -> Decision:
         return Decision(
             loop,
             passed if _is_worth_it(passed, unroll, target) else None,
-            reason=str(reason),
-            choice=reason.choice if isinstance(reason, Slower) else None,
+            **_why(reason, loop, target),
             unroll=unroll,
         )
 
@@ -129,9 +130,18 @@ def _decide_while(loop: Loop, target: Target, settings: Settings) -> Decision:
         return Decision(
             loop,
             passed if _is_worth_its_memory(passed) else None,
-            reason=str(reason),
-            choice=reason.choice if isinstance(reason, Slower) else None,
+            **_why(reason, loop, target),
         )
+
+
+def _why(reason: LeaveToXla, loop: Loop, target: Target) -> dict[str, Any]:
+    """Why XLA keeps a loop, and whether those inside: a call in each step costs more
+    than all of what XLA makes one kernel of.
+    """
+    choice = reason.choice if isinstance(reason, Slower) else None
+    short = choice is not None and (choice.speed.xla or 0.0) < CALLED
+    whole = short and target.is_one_of_xla(loop)
+    return {"reason": str(reason), "choice": choice, "whole": whole}
 
 
 def planned(loop: Loop, target: Target, settings: Settings) -> Compiled:

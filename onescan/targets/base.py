@@ -145,6 +145,10 @@ class Target(ABC):
         """How long a step of a loop takes that XLA keeps, where that is predicted."""
         return None
 
+    def is_one_of_xla(self, loop: Loop) -> bool:
+        """Whether XLA makes one kernel of a loop that it keeps, and of those inside."""
+        return False
+
     def notes(self, plan: Plan) -> list[str]:
         """What the report says of a plan."""
         return []

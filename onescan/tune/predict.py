@@ -125,14 +125,19 @@ def by_xla(loop: Loop, cores: int, costs: Costs) -> float:
             share = shares.get(work.eqn.outvars[0], 1.0)
             operations += share * work.operations / _helpers(work, cores)
         equations += work.times if work.each else 0
-    held = nbytes(loop.carry_avals)
     streams = nbytes(loop.x_avals + loop.y_avals) * costs.streamed_byte
-    if held <= costs.xla_small and not any(map(_is_apart, step_of(loop))):
+    if is_one_of_xla(loop, costs):
         fixed = costs.xla_small_step + costs.xla_small_equation * equations
     else:
         fixed = costs.xla_step + costs.xla_equation * equations
     computing = operations * costs.xla_operation + products
     return 1e-9 * (computing + matrices + fixed + streams)
+
+
+def is_one_of_xla(loop: Loop, costs: Costs) -> bool:
+    """Whether XLA makes one kernel of a loop, and of all loops inside."""
+    small = nbytes(loop.carry_avals) <= costs.xla_small
+    return small and not any(map(_is_apart, step_of(loop)))
 
 
 def _is_apart(work: Work) -> bool:

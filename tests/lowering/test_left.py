@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from engines import assert_same, run
 from jax import lax
 
 import onescan
 from onescan import switches
+from onescan.lowering import hook
+from onescan.targets.cpu.target import Cpu
+from onescan.tune.choose import Choice
+from onescan.tune.speed import Speed
 
 
 @pytest.mark.parametrize(
@@ -98,3 +104,28 @@ def test_brief_loops_of_jax_itself_stay(size: int, strict: bool, engine: str) ->
     (row,) = onescan.report().rows
     assert row.engine == engine
     assert (row.reason is None) == (engine == "native")
+
+
+@pytest.mark.parametrize(("size", "inside"), [(3, set()), (3000, {"native"})])
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="XLA for CPUs makes them")
+def test_loops_inside_of_a_small_one_stay_with_it(size: int, inside: set[str]) -> None:
+    """XLA makes one kernel of both, where a call in each step would cost more."""
+
+    def step(c, k):
+        turn = lambda i, c: jnp.cos(c) + i * 0.01
+        return lax.fori_loop(0, k, turn, c), c.sum()
+
+    def slow(self, plan, kernel, settings):
+        return None if plan.loop.is_while else Choice(False, Speed(2e-6, 1e-6))
+
+    onescan.clear_report()
+    jax.clear_caches()
+    hook._of_the_same.cache_clear()
+    c, ks = jnp.linspace(0, 1, size), jnp.arange(5)
+    with mock.patch.object(Cpu, "choice", slow), switches.using(installed=True):
+        ours = jax.jit(lambda c, ks: lax.scan(step, c, ks))(c, ks)
+    rows = onescan.report().rows
+    assert rows[0].engine == "xla"
+    assert {row.engine for row in rows[1:]} == inside
+    theirs = jax.jit(lambda c, ks: lax.scan(step, c, ks))(c, ks)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), ours, theirs)

@@ -241,7 +241,7 @@ def test_loops_in_those_that_lost_are_tried_less(monkeypatch):
         return onescan.scan(lambda c, _: (nested(depth - 1, c), None), c, None, 3)[0]
 
     with switches.using(installed=True):
-        jax.jit(lambda c: nested(4, c))(jnp.float32(1))
+        jax.jit(lambda c: nested(4, c))(jnp.ones(1000))
     assert seen == [(2, False), (1, True), (0, True), (0, True)]
 
 

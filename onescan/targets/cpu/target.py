@@ -45,7 +45,7 @@ from onescan.tune import store
 from onescan.tune.choose import Choice
 from onescan.tune.choose import choose as choose_engine
 from onescan.tune.costs import Costs, costs_of
-from onescan.tune.predict import by_xla, predicted
+from onescan.tune.predict import by_xla, is_one_of_xla, predicted
 from onescan.tune.speed import Speed
 
 #: multiply-adds of one product in one step from which XLA's library is as good
@@ -176,6 +176,9 @@ class Cpu(Target):
 
     def by_xla(self, loop: Loop) -> Speed:
         return Speed(xla=by_xla(loop, self.machine.cores, self.costs))
+
+    def is_one_of_xla(self, loop: Loop) -> bool:
+        return is_one_of_xla(loop, self.costs)
 
     def is_long(self, kernel: Kernel) -> bool:
         return is_long(kernel.module)
