@@ -28,13 +28,11 @@ from llvmlite import ir
 from onescan.emit import types as ty
 from onescan.emit.budget import too_long
 from onescan.emit.constants import nothing
-from onescan.emit.lines import Held, Line, Place
+from onescan.emit.lines import SIZES, Held, Line, Place, home, size_of
 
 COMPARISONS = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
 #: what LLVM calls loads of memory that nobody writes
 UNCHANGED = "invariant.load"
-#: bytes of the types that memory is made of
-SIZES = {"i8": 1, "i16": 2, "i32": 4, "i64": 8, "float": 4, "double": 8}
 
 
 def _binary(op: str) -> Callable[..., ty.Value]:
@@ -228,8 +226,8 @@ class Builder(ir.IRBuilder):
         known = self._computed.get(text)
         if known is None:
             known = self._computed[text] = self._write(ty.PTR, text, Place)
-            root, offset = _home(ptr)
-            size = _size(source_etype)
+            root, offset = home(ptr)
+            size = size_of(source_etype)
             exact = isinstance(index, ir.Constant) and size and offset is not None
             known.root = root
             known.offset = offset + index.constant * size if exact else None
@@ -241,8 +239,8 @@ class Builder(ir.IRBuilder):
         self, ptr: Any, name: str = "", align: int | None = None, typ: Any = None
     ) -> Any:
         kind = typ or ptr.allocated_type
-        root, offset = _home(ptr)
-        size = _size(kind)
+        root, offset = home(ptr)
+        size = size_of(kind)
         held = self._memory.get(root)
         if held is not None:
             known = (
@@ -303,8 +301,8 @@ class Builder(ir.IRBuilder):
 
     def store(self, value: Any, ptr: Any, align: int | None = None) -> Any:
         text = f"store {_listed(value)}, ptr {ptr.get_reference()}{_aligned(align)}"
-        root, offset = _home(ptr)
-        size = _size(value.type)
+        root, offset = home(ptr)
+        size = size_of(value.type)
         if root is ptr and size and getattr(ptr, "allocated_type", None) == value.type:
             self._cells[ptr] = text
             self._spared("store", value.type)
@@ -387,21 +385,3 @@ def _listed(*values: Any) -> str:
 
 def _aligned(align: int | None) -> str:
     return f", align {align}" if align else ""
-
-
-def _size(kind: Any) -> int:
-    """Bytes of a type in memory, 0 where that is not plain."""
-    if isinstance(kind, ir.VectorType):
-        return SIZES.get(str(kind.element), 0) * kind.count
-    return SIZES.get(str(kind), 0)
-
-
-def _home(pointer: Any) -> tuple[Any, int | None]:
-    """The memory that a pointer points into, and where; (None, None) if unknown."""
-    if isinstance(pointer, Place):
-        return pointer.root, pointer.offset
-    call = ir.instructions.CallInstr  # of malloc
-    own = (ir.AllocaInstr, ir.Argument, ir.GlobalVariable, call)
-    if isinstance(pointer, own):
-        return pointer, 0
-    return None, None

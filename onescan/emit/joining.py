@@ -5,8 +5,8 @@ from __future__ import annotations
 from llvmlite import ir
 
 from onescan.emit import types as ty
-from onescan.emit.builder import SIZES
 from onescan.emit.constants import nothing
+from onescan.emit.lines import SIZES
 from onescan.emit.math.features import NEON, has
 
 

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from llvmlite import ir
+
 from onescan.emit import types as ty
+
+#: bytes of the types that memory is made of
+SIZES = {"i8": 1, "i16": 2, "i32": 4, "i64": 8, "float": 4, "double": 8}
 
 
 class Line:
@@ -48,3 +55,21 @@ class Held:
         if offset is not None:
             self.backwards |= offset < self.last
             self.last = offset
+
+
+def size_of(kind: Any) -> int:
+    """Bytes of a type in memory, 0 where that is not plain."""
+    if isinstance(kind, ir.VectorType):
+        return SIZES.get(str(kind.element), 0) * kind.count
+    return SIZES.get(str(kind), 0)
+
+
+def home(pointer: Any) -> tuple[Any, int | None]:
+    """The memory that a pointer points into, and where; (None, None) if unknown."""
+    if isinstance(pointer, Place):
+        return pointer.root, pointer.offset
+    call = ir.instructions.CallInstr  # of malloc
+    own = (ir.AllocaInstr, ir.Argument, ir.GlobalVariable, call)
+    if isinstance(pointer, own):
+        return pointer, 0
+    return None, None

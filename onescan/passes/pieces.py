@@ -8,7 +8,6 @@ each is read where its pieces stand.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from itertools import accumulate
 from math import prod
 from typing import Any
@@ -17,16 +16,14 @@ from jax import lax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
 
 from onescan.loop import Loop
+from onescan.passes.borders import LARGE, OTHERS
 from onescan.passes.inline import expand
-from onescan.passes.split import Split, slice_of, unchanged
+from onescan.passes.links import Uses
+from onescan.passes.split import Split, parts_of, slice_of, unchanged
 from onescan.primitives import record_of
 
-#: numbers of an array that is large
-LARGE = 1024
 #: slices that the parts of one whole are read by, at most
 MOST = 3
-#: kinds of operations next to which nothing is read in pieces
-OTHERS = ("product", "control", "matrix", "sort", "transform")
 
 
 def pieces(loop: Loop) -> Split | None:
@@ -34,44 +31,39 @@ def pieces(loop: Loop) -> Split | None:
     jaxpr = loop.body.jaxpr
     if any(record_of(eqn).kind in OTHERS for eqn in jaxpr.eqns):
         return None
-    wholes = _wholes(jaxpr)
+    wholes = _wholes(loop)
     if not wholes:
         return None
     env: dict[Any, Any] = {}
     eqns: list[JaxprEqn] = []
+    read = lambda v: v if isinstance(v, Literal) else env.get(v, v)
     for eqn in jaxpr.eqns:
-        read = [v if isinstance(v, Literal) else env.get(v, v) for v in eqn.invars]
         whole = wholes.get(eqn.invars[0]) if eqn.primitive.name == "slice" else None
         if whole is None:
-            eqns.append(eqn.replace(invars=read))
+            eqns.append(eqn.replace(invars=list(map(read, eqn.invars))))
             continue
-        parts = [v if isinstance(v, Literal) else env.get(v, v) for v in whole.invars]
+        parts = list(map(read, whole.invars))
         cut = lambda *parts, eqn=eqn, whole=whole: _cut(eqn, whole, parts)
         (env[eqn.outvars[0]],) = expand(cut, parts, eqn, eqns)
-    outs = [v if isinstance(v, Literal) else env.get(v, v) for v in jaxpr.outvars]
+    outs = list(map(read, jaxpr.outvars))
     live = slice_of(eqns, outs, jaxpr.invars)
     body = Jaxpr([], jaxpr.invars, outs, live, debug_info=jaxpr.debug_info)
     changed = loop.replace(body=ClosedJaxpr(body, []))
     return Split("pieces", changed, unchanged, lambda args, results: results)
 
 
-def _wholes(jaxpr: Any) -> dict[Any, JaxprEqn]:
+def _wholes(loop: Loop) -> dict[Any, JaxprEqn]:
     """What is put together of large arrays, and read by a few slices only."""
-    readers: dict[Any, list[JaxprEqn]] = defaultdict(list)
-    for eqn in jaxpr.eqns:
-        for v in eqn.invars:
-            if not isinstance(v, Literal):
-                readers[v].append(eqn)
-    return {
-        out: eqn
-        for eqn in jaxpr.eqns
-        for out in eqn.outvars
-        if eqn.primitive.name == "concatenate"
-        and prod(out.aval.shape) >= LARGE
-        and not any(v is out for v in jaxpr.outvars)
-        and 1 < len(readers[out]) <= MOST
-        and all(_is_plain(reader) for reader in readers[out])
-    }
+    uses = Uses.of(parts_of(loop))
+    found: dict[Any, JaxprEqn] = {}
+    for out, eqn in uses.makers.items():
+        size = prod(getattr(out.aval, "shape", ()))
+        readers = uses.readers.get(out, [])
+        large = eqn.primitive.name == "concatenate" and size >= LARGE
+        few = 1 < len(readers) <= MOST and not uses.leaving[out]
+        if large and few and all(map(_is_plain, readers)):
+            found[out] = eqn
+    return found
 
 
 def _is_plain(eqn: JaxprEqn) -> bool:
