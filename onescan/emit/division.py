@@ -7,6 +7,10 @@ from llvmlite import ir
 
 from onescan.emit import types as ty
 from onescan.emit.convert import leading_zeros, like
+from onescan.emit.math.features import is_x86
+
+#: the last 32 of 64 bits
+HALF = (1 << 32) - 1
 
 
 def divide(
@@ -15,6 +19,8 @@ def divide(
     """XLA's integer division: x / 0 is all ones, x rem 0 is x, nothing traps."""
     zero, one, ones = like(x, 0), like(x, 1), like(x, -1)
     if _is_harmless(dtype, y):
+        if _is_by_halves(b, dtype, x) and (divisor := _only_number(dtype, y)):
+            return _by_known(b, dtype, x, divisor)
         return _divided(b, dtype, x, y)
     if _is_by_float(dtype, x) and (divisor := ty.in_all_lanes(b, y)) is not None:
         return _by_one(b, dtype, x, divisor)
@@ -91,6 +97,54 @@ def _by_one(
     remainder = b.sub(x, b.mul(quotient, everywhere(divisor)))
     nothing = everywhere(by_zero)
     return b.select(nothing, like(x, -1), quotient), b.select(nothing, x, remainder)
+
+
+def _only_number(dtype: np.dtype, y: ir.Constant) -> int | None:
+    """The one number of a constant of 64 bits, if LLVM does not shift by it."""
+    numbers = y.constant if isinstance(y.constant, list | tuple) else [y]
+    first, *others = {n.constant % (1 << 64) for n in numbers}
+    number = first - (1 << 64) * (ty.is_signed(dtype) and first >> 63)
+    return None if others or abs(number).bit_count() == 1 else number
+
+
+def _is_by_halves(b: ty.Builder, dtype: np.dtype, x: ty.Value) -> bool:
+    """Whether the upper half of a product is that of its parts: of 64 bits, LLVM
+    multiplies one number at a time.
+    """
+    return isinstance(x.type, ir.VectorType) and dtype.itemsize == 8 and is_x86(b)
+
+
+def _by_known(
+    b: ty.Builder, dtype: np.dtype, x: ty.Value, y: int
+) -> tuple[ty.Value, ty.Value]:
+    """64 bits in all lanes by a number that is known.
+
+    T. Granlund and P. Montgomery, figures 4.1 and 5.2.
+    """
+    length = (abs(y) - 1).bit_length()  # that 2^length is at least y
+    if ty.is_signed(dtype):
+        factor = (1 << 63 + length) // abs(y) + 1  # 64 bits, the first of them set
+        sign = b.ashr(x, like(x, 63))
+        high = b.sub(_upper_half(b, x, factor), b.and_(sign, like(x, factor)))
+        quotient = b.sub(b.ashr(high, like(x, length - 1)), sign)
+        quotient = b.sub(like(x, 0), quotient) if y < 0 else quotient
+    else:
+        factor = ((1 << length) - y << 64) // y + 1
+        high = _upper_half(b, x, factor)
+        quotient = b.add(high, b.lshr(b.sub(x, high), like(x, 1)))
+        quotient = b.lshr(quotient, like(x, length - 1))
+    return quotient, b.sub(x, b.mul(quotient, like(x, y)))
+
+
+def _upper_half(b: ty.Builder, x: ty.Value, factor: int) -> ty.Value:
+    """The first 64 bits of a product of unsigned numbers, which has 128."""
+    half = lambda value: b.and_(value, like(x, HALF))
+    upper = lambda value: b.lshr(value, like(x, 32))
+    times = lambda part, number: b.mul(part, like(x, number))
+    low, high = half(x), upper(x)
+    middle = b.add(times(high, factor & HALF), upper(times(low, factor & HALF)))
+    other = b.add(times(low, factor >> 32), half(middle))
+    return b.add(times(high, factor >> 32), b.add(upper(middle), upper(other)))
 
 
 def _size(b: ty.Builder, x: ty.Value) -> ty.Value:

@@ -14,7 +14,7 @@ from typing import Any
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 
 from onescan.loop import Loop
-from onescan.passes.fold import folded
+from onescan.passes.fold import folded, unchanged, zeros
 from onescan.passes.split import Split, slice_of
 from onescan.passes.whiles import While, rebuilt
 from onescan.primitives import record_of
@@ -35,9 +35,13 @@ def merged(
     for eqn in eqns:
         eqn = eqn.replace(invars=[read(v) for v in eqn.invars])
         value = eqn.invars[0] if _gives_back(eqn) else folded(eqn)
+        if value is None:
+            value = unchanged(eqn)
         if value is not None:
             same[eqn.outvars[0]] = value
             continue
+        if (nothing := zeros(eqn)) is not None:
+            [eqn] = nothing
         if _transposes(eqn):
             transposed[eqn.outvars[0]] = eqn.invars[0]
         if record_of(eqn).kind == "product":

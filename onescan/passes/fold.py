@@ -1,7 +1,8 @@
-"""What is known of a scalar equation whose operands are literals: its result.
+"""What is known of an equation by its literals: its result, or that it changes nothing.
 
 `jnp.remainder(n, 8)` asks whether 8 is zero; divided by a literal, integers are
-multiplied instead.
+multiplied instead.  Such a number is often one that a user's function was given, as
+`x * scale` is with a scale of 1, or `x + 0 * i`.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from jax.extend.core import Literal
+from jax import lax
+from jax.extend.core import JaxprEqn, Literal
 
 from onescan.loop import Equation
+from onescan.passes.traced import traced
 
 KNOWN: dict[str, Callable[..., Any]] = {
     "and": operator.and_,
@@ -28,22 +31,64 @@ KNOWN: dict[str, Callable[..., Any]] = {
     "sign": np.sign,
 }
 
+#: the number that changes nothing: on the right of the other, or on either side; floats
+#: too, but for -0.0 + 0
+RIGHT = {"div": 1, "mul": 1, "sub": 0, "add": 0, "or": 0, "xor": 0}
+LEFT = {"mul": 1, "add": 0, "or": 0, "xor": 0}
+ANYTHING = frozenset(["div", "mul", "sub"])
 
-def folded(eqn: Equation) -> Any:
-    """The result of an equation of integers and truth values that are known."""
-    known = KNOWN.get(eqn.primitive.name)
-    if known is None or eqn.outvars[0].aval.shape:
+
+def unchanged(eqn: Equation) -> Any:
+    """The operand that an equation gives back as it is, if it does."""
+    name = eqn.primitive.name
+    if len(eqn.invars) != 2 or name not in RIGHT:
         return None
     aval = eqn.outvars[0].aval
-    values = [_known(v) for v in eqn.invars]
-    if any(value is None for value in values):
+    kinds = "biufc" if name in ANYTHING else "biu"
+    if aval.dtype.kind not in kinds:
+        return None
+    for numbers, v, other in zip((RIGHT, LEFT), eqn.invars, eqn.invars[::-1]):
+        if _is_number(other, numbers.get(name)) and v.aval == aval:
+            return v
+    return None
+
+
+def zeros(eqn: Equation) -> list[JaxprEqn] | None:
+    """Zeros of the shape of integers that are multiplied by 0."""
+    aval = eqn.outvars[0].aval
+    if eqn.primitive.name != "mul" or aval.dtype.kind not in "iu":
+        return None
+    if not any(_is_number(v, 0) for v in eqn.invars):
+        return None
+    return traced(lambda: [lax.full(aval.shape, 0, aval.dtype)], [], eqn)
+
+
+def _is_number(v: Any, number: int | None) -> bool:
+    known = isinstance(v, Literal) and number is not None
+    return known and not np.shape(v.val) and bool(v.val == number)
+
+
+def folded(eqn: Equation) -> Any:
+    """The result of an equation of integers and truth values that are known.
+
+    And of a conversion: with 64 bits enabled, JAX converts the numbers of a program.
+    """
+    aval = eqn.outvars[0].aval
+    if aval.shape or not all(isinstance(v, Literal) for v in eqn.invars):
+        return None
+    values = [np.asarray(v.val, v.aval.dtype)[()] for v in eqn.invars]
+    whole = all(value.dtype.kind in "biu" for value in values)
+    if eqn.primitive.name == "convert_element_type":
+        exact = whole and aval.dtype.kind in "biuf"
+        if exact or _is_rounded(values[0], aval):
+            return Literal(values[0].astype(aval.dtype), aval)
+        return None
+    known = KNOWN.get(eqn.primitive.name)
+    if known is None or not whole:
         return None
     return Literal(np.asarray(known(*values), aval.dtype)[()], aval)
 
 
-def _known(v: Any) -> Any:
-    if not isinstance(v, Literal):
-        return None
-    aval: Any = v.aval
-    dtype = aval.dtype
-    return np.asarray(v.val, dtype)[()] if dtype.kind in "biu" else None
+def _is_rounded(value: Any, aval: Any) -> bool:
+    """Whether NumPy rounds a number to another type of floats as XLA does."""
+    return {value.dtype, aval.dtype} <= {np.dtype(np.float32), np.dtype(np.float64)}

@@ -112,6 +112,7 @@ def optimised(
 ) -> Iterator[Any]:
     """The module of this text, verified and optimised, while the context lasts."""
     memory.require(len(text))
+    text = HEAD.sub(rf"\1 {NO_COPIES}\2", text)
     with ExitStack() as stack:
         module = stack.enter_context(_parsed(text))
         optimise(module, level, machine)
@@ -136,6 +137,10 @@ def _parsed(text: str) -> Iterator[Any]:
         yield module
 
 
+#: LLVM makes one copy of a loop that copies an array, and SROA cuts both arrays where
+#: either is: `c = jnp.roll(c, 1)` of 1,000 numbers came out in 250 pieces, in 4 seconds
+NO_COPIES = '"no-builtin-memcpy" "no-builtin-memmove"'
+HEAD = re.compile(r"^(define .*\).*?)( {)?$", re.MULTILINE)
 #: LLVM 22 joins vectors that are stored side by side and read as one (SROA's merge by a
 #: tree).  Where the last of them was stored first, it uses some before they are there,
 #: and code generation ends the process.  What is read twice is not joined.

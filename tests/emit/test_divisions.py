@@ -69,3 +69,22 @@ def test_by_one_number(f, dtype):
         run = jax.jit(lambda x, by: onescan.scan(step, x, by))
         _, found = run(x, by)
     np.testing.assert_array_equal(found, jax.vmap(lambda d: f(x, d))(by))
+
+
+SIZES = [3, 6, 7, 10, 641, 1000, 2**31 + 1, 2**32 - 1, 2**62 + 1, 2**63 - 1]
+SIGNED = [(np.int64, sign * size) for size in SIZES for sign in (1, -1)]
+UNSIGNED = [(np.uint64, n) for n in [*SIZES, 2**63 + 1, 2**64 - 3, 2**64 - 1]]
+
+
+@pytest.mark.parametrize(("dtype", "by"), [*SIGNED, *UNSIGNED])
+def test_constants_of_64_bits(dtype, by):
+    rng = np.random.default_rng(by % 2**32)
+    near = [n * by + more for n in range(-40, 40) for more in (-1, 0, 1)]
+    few = [0, 1, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 1]
+    x = np.array([n % 2**64 for n in [*few, *near]], np.uint64)
+    x = np.concatenate([x, rng.integers(0, 2**64, 300, np.uint64)]).astype(dtype)
+    with jax.enable_x64(True):
+        number = dtype(by)
+        both = lambda c: jnp.stack([lax.div(c, number), lax.rem(c, number)])
+        found = in_a_loop(lambda _, c: both(c[0]), x, jnp.stack([x, x]))
+        np.testing.assert_array_equal(found, both(x))

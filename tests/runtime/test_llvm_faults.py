@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import ctypes
+from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from kernels import kernel_of, loop_in, plan_of
 
 import onescan
 from onescan.runtime import compiler
+from onescan.targets.cpu.kernel import optimised_ir
 
 #: of which LLVM 22 makes code that uses a sum before it is computed, and then aborts
 MODULE = """
@@ -109,3 +113,13 @@ def test_rows_at_many_places(rows: int, wide: bool) -> None:
         theirs = jax.jit(lambda c, xs: lax.scan(step, c, xs))(c, xs)
     for a, b in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
+def test_copies_are_not_cut_to_pieces() -> None:
+    """An array that is moved and copied came apart into hundreds of vectors."""
+
+    def step(c: Any, x: Any) -> Any:
+        return jnp.roll(c, 1), x
+
+    loop = loop_in(partial(lax.scan, step), jnp.arange(1000.0), jnp.arange(30.0))
+    assert len(optimised_ir(kernel_of(plan_of(loop))).splitlines()) < 300
