@@ -10,7 +10,7 @@ later; readers of the old values are moved in front of it where they can be.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Any
 
@@ -132,7 +132,9 @@ class Body:
         self.owned.add(array.memory)  # type: ignore[arg-type]
         return array
 
-    def _may_go_home(self, array: Array, home: Array) -> bool:
+    def _may_go_home(
+        self, array: Array, home: Array, sources: Sequence[Array] = ()
+    ) -> bool:
         """Whether a carry can be overwritten now, by what reads it place by place."""
         memory = home.memory
         if not self.e.renews_in_place or memory not in self.owned:
@@ -142,15 +144,21 @@ class Body:
             for v in self.env
             if memory in self.env[v].reads and self.last.get(v, -1) > self.now
         ]
+        waiting += [source for source in sources if memory in source.reads]
         # those would have to be put away first, which should cost less than it saves
         dear = sum(prod(a.shape) for a in waiting) * 2 > prod(home.shape)
         if dear or memory in array.elsewhere or home.shape != array.shape:
             return False
         return not self._needed_later(memory)
 
-    def overwritable(self, eqn: Equation, x: Array) -> Array:
-        """Memory that holds the values of `x` and may be written to."""
-        var = eqn.invars[0]
+    def overwritable(
+        self, eqn: Equation, x: Array, sources: Sequence[Array]
+    ) -> tuple[Array, list[Array]]:
+        """Memory that holds the values of `x` and may be written to.
+
+        And `sources` that are not read from it.
+        """
+        var, e = eqn.invars[0], self.e
         memory = x.memory
         if (
             memory in self.owned
@@ -158,11 +166,16 @@ class Body:
             and self.last[var] <= self.now
             and not self._needed_later(memory)
         ):
-            return self.e.stored(memory, x.shape, x.lanes)  # type: ignore[arg-type]
-        target = self.e.fresh(eqn.outvars[0])
-        self.owned.add(target.memory)  # type: ignore[arg-type]
-        self.e.put(target, x)
-        return target
+            target = e.stored(memory, x.shape, x.lanes)  # type: ignore[arg-type]
+            return target, e.apart_from(target, sources)
+        home = self.homes.get(eqn.outvars[0])
+        if memory is None and home and self._may_go_home(x, home, sources):
+            target, sources = home, e.apart_from(home, sources)
+        else:
+            target = e.fresh(eqn.outvars[0])
+            self.owned.add(target.memory)  # type: ignore[arg-type]
+        e.put(target, x)
+        return target, list(sources)
 
     def taken_over(
         self, given: Atom, var: Atom, others: Iterable[Array]

@@ -271,9 +271,11 @@ class Emitter(Loops):
         """A value, for `out`, which pulls each of its elements many times."""
         return array
 
-    def overwritable(self, eqn: Equation, x: Array) -> Array:
-        """Memory with the values of `x` that may be written to."""
-        return self.body.overwritable(eqn, x)
+    def overwritable(
+        self, eqn: Equation, x: Array, *sources: Array
+    ) -> tuple[Array, list[Array]]:
+        """Memory with the values of `x` that may be written to, from `sources`."""
+        return self.body.overwritable(eqn, x, sources)
 
     def copied(self, array: Array) -> Array:
         """The same values in memory of their own."""
@@ -282,11 +284,12 @@ class Emitter(Loops):
         self.put(copy, array)
         return copy
 
-    def safe_source(self, source: Array, target: Array) -> Array:
+    def apart_from(self, target: Array, sources: Iterable[Array]) -> list[Array]:
         """The same values, not read from memory that is about to be written."""
-        if target.memory is not None and target.memory in source.reads:
-            return self.copied(source)
-        return source
+        return [
+            self.copied(source) if target.memory in source.reads else source
+            for source in sources
+        ]
 
     def constant_data(self, values: np.ndarray) -> Memory:
         """A constant array, kept beside the code."""

@@ -68,8 +68,7 @@ def dynamic_update_slice(
 ) -> list[Array]:
     x, update, *starts = operands
     begin = _starts(e, eqn, starts, eqn.invars[1].aval.shape, position_of)
-    update = e.safe_source(update, x)
-    target = e.overwritable(eqn, x)
+    target, [update] = e.overwritable(eqn, x, update)
     memory = target.memory
     assert memory is not None
 
@@ -210,8 +209,6 @@ SCATTERS = {
 
 def scatter(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     x, indices, updates = operands
-    indices = e.safe_source(e.once(indices), x)
-    updates = e.safe_source(updates, x)
     numbers = eqn.params["dimension_numbers"]
     shape = eqn.invars[0].aval.shape
     sizes = eqn.invars[2].aval.shape
@@ -220,7 +217,7 @@ def scatter(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     hidden = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
     window = [i for i in range(len(shape)) if i not in hidden]
     batch_dims = [j for j in range(len(sizes)) if j not in numbers.update_window_dims]
-    target = e.overwritable(eqn, x)
+    target, [indices, updates] = e.overwritable(eqn, x, e.once(indices), updates)
     memory = target.memory
     assert memory is not None
 

@@ -1,4 +1,8 @@
-"""Matrices transposed in a kernel, square by square, by shuffles."""
+"""Matrices transposed in a kernel, square by square, by shuffles.
+
+A transposition is a view elsewhere: what reads it element by element reads numbers that
+are far from each other, one at a time.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +14,59 @@ from onescan.emit.arrays import Array, Index, Memory, Vec, add, scale
 from onescan.emit.emitter import Emitter
 from onescan.emit.loops import Stretch
 from onescan.emit.shuffles import transposed_square
+from onescan.emit.structural import transpose
+from onescan.loop import Equation
+from onescan.primitives import record_of
+
+#: bytes of the numbers that are exchanged in squares
+SIZES = (4, 8)
 
 
-def transposed(e: Emitter, array: Array, along: int, across: int) -> Array:
+def transpose_in_squares(
+    e: Emitter, eqn: Equation, operands: list[Array]
+) -> list[Array]:
+    """A view of a copy that is transposed, where vectors would read it one by one."""
+    [x] = operands
+    across = eqn.params["permutation"][-1]
+    if _is_read_by_elements(e, eqn, x, across):
+        x = transposed(e, x, len(x.shape) - 1, across, not _is_reshaped(e, eqn))
+    return transpose(e, eqn, [x])
+
+
+def _is_reshaped(e: Emitter, eqn: Equation) -> bool:
+    """Whether its lines are read as one after the other."""
+    [out] = eqn.outvars
+    readers = (other for other in e.body.jaxpr.eqns if out in other.invars)
+    return any(other.primitive.name == "reshape" for other in readers)
+
+
+def _is_read_by_elements(e: Emitter, eqn: Equation, x: Array, across: int) -> bool:
+    """Whether others than products read it, which find their order themselves."""
+    width, last = e.plan.inner_width, len(x.shape) - 1
+    if width < 2 or across == last or x.dtype.itemsize not in SIZES:
+        return False
+    if any(lane and lane.vector for lane in x.lanes) or e.body is None:
+        return False
+    if x.stride(last) != 1 or min(x.shape[across], x.shape[last]) < width:
+        return False
+    products = {
+        id(other) for other in e.body.jaxpr.eqns if record_of(other).kind == "product"
+    }
+    return not e.body.sinks(eqn.outvars[0]) <= products
+
+
+def transposed(
+    e: Emitter, array: Array, along: int, across: int, padded: bool = True
+) -> Array:
     """The same array in memory of its own, with other numbers side by side.
 
     They are `across` where those `along` another dimension were.  Matrices are turned
-    square by square, the rest by smaller squares, into lines of whole vectors.
+    square by square, the rest by smaller squares, into lines that may be whole vectors.
     """
     shape = array.shape
     batch = [i for i in range(len(shape)) if i not in (along, across)]
     order = [*batch, along, across]
-    width = e.plan.inner_width
+    width = e.plan.inner_width if padded else 1
     line = -(-shape[across] // width) * width
     sides = *(shape[i] for i in batch), shape[along], line
     memory = e.scratch(sides, (None,) * len(order), array.dtype)

@@ -47,7 +47,8 @@ def unchanged(eqn: Equation) -> Any:
     kinds = "biufc" if name in ANYTHING else "biu"
     if aval.dtype.kind not in kinds:
         return None
-    for numbers, v, other in zip((RIGHT, LEFT), eqn.invars, eqn.invars[::-1]):
+    x, y = eqn.invars
+    for numbers, v, other in ((RIGHT, x, y), (LEFT, y, x)):
         if _is_number(other, numbers.get(name)) and v.aval == aval:
             return v
     return None

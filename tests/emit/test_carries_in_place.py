@@ -29,10 +29,20 @@ STEPS_AND_STORES: dict[str, tuple[int, Step, int]] = {
     "the old one is needed later": (
         1,
         lambda c, x: (((n := c[0] * x + 1),), c[0].T + n @ n),
-        4,
+        5,
     ),
     "moved": (1, lambda c, x: ((c[0].T * 0.5 + x,), ()), 2),
     "partly moved": (1, lambda c, x: ((c[0] + c[0][::-1] * x,), ()), 2),
+    "scaled, and a row set": (
+        1,
+        lambda c, x: (((c[0] * 0.5 + x).at[3].set(c[0][5]),), ()),
+        1,
+    ),
+    "scaled, and half of it set": (
+        1,
+        lambda c, x: (((c[0] * 0.5 + x).at[:48].set(c[0][48:][::-1]),), ()),
+        2.5,
+    ),
     "turned round": (2, lambda c, x: ((c[1] * x, c[0] + 1), ()), 4),
     "one after the other": (2, lambda c, x: ((c[0] * x, c[0] + c[1]), ()), 2),
     "a value for both": (2, lambda c, x: ((n := c[0] * x + c[1], n), ()), 2),

@@ -16,6 +16,7 @@ from onescan.emit.emitter import CHEAP, Emitter, opaque
 from onescan.emit.outer import is_outer, outer
 from onescan.emit.rules import RULES
 from onescan.emit.tile import Tile
+from onescan.emit.transposition import transpose_in_squares
 from onescan.loop import Atom, Equation
 from onescan.plan.plan import Plan
 from onescan.targets.cpu import heap
@@ -37,6 +38,7 @@ def dot_general(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]
     return dot.dot_general(e, eqn, operands)
 
 
+OURS = {"dot_general": dot_general, "transpose": transpose_in_squares}
 #: bytes of all values that lie on the stack
 ON_STACK = 1 << 18
 
@@ -45,7 +47,7 @@ class CpuEmitter(Emitter):
     fetches_ahead = True
     has_routines = True
     pulls_parts = True
-    rules = {**RULES, "dot_general": dot_general}  # noqa: RUF012, nobody changes it
+    rules = {**RULES, **OURS}  # noqa: RUF012, nobody changes it
 
     def __init__(self, plan: Plan, function: ir.Function) -> None:
         super().__init__(plan, function)
