@@ -30,6 +30,7 @@ KNOWN: dict[str, Callable[..., Any]] = {
     "select_n": lambda which, *cases: cases[int(which)],
     "sign": np.sign,
 }
+FOLDED = {*KNOWN, "convert_element_type"}
 
 #: the number that changes nothing: on the right of the other, or on either side; floats
 #: too, but for -0.0 + 0
@@ -44,7 +45,7 @@ def unchanged(eqn: Equation) -> Any:
     if len(eqn.invars) != 2 or name not in RIGHT:
         return None
     aval = eqn.outvars[0].aval
-    kinds = "biufc" if name in ANYTHING else "biu"
+    kinds = "biuf" if name in ANYTHING else "biu"
     if aval.dtype.kind not in kinds:
         return None
     x, y = eqn.invars
@@ -56,8 +57,10 @@ def unchanged(eqn: Equation) -> Any:
 
 def zeros(eqn: Equation) -> list[JaxprEqn] | None:
     """Zeros of the shape of integers that are multiplied by 0."""
+    if eqn.primitive.name != "mul":
+        return None
     aval = eqn.outvars[0].aval
-    if eqn.primitive.name != "mul" or aval.dtype.kind not in "iu":
+    if aval.dtype.kind not in "iu":
         return None
     if not any(_is_number(v, 0) for v in eqn.invars):
         return None
@@ -74,20 +77,22 @@ def folded(eqn: Equation) -> Any:
 
     And of a conversion: with 64 bits enabled, JAX converts the numbers of a program.
     """
+    name = eqn.primitive.name
+    if name not in FOLDED or not all(isinstance(v, Literal) for v in eqn.invars):
+        return None
     aval = eqn.outvars[0].aval
-    if aval.shape or not all(isinstance(v, Literal) for v in eqn.invars):
+    if aval.shape:
         return None
     values = [np.asarray(v.val, v.aval.dtype)[()] for v in eqn.invars]
     whole = all(value.dtype.kind in "biu" for value in values)
-    if eqn.primitive.name == "convert_element_type":
+    if name not in KNOWN:
         exact = whole and aval.dtype.kind in "biuf"
         if exact or _is_rounded(values[0], aval):
             return Literal(values[0].astype(aval.dtype), aval)
         return None
-    known = KNOWN.get(eqn.primitive.name)
-    if known is None or not whole:
+    if not whole:
         return None
-    return Literal(np.asarray(known(*values), aval.dtype)[()], aval)
+    return Literal(np.asarray(KNOWN[name](*values), aval.dtype)[()], aval)
 
 
 def _is_rounded(value: Any, aval: Any) -> bool:

@@ -85,3 +85,13 @@ def test_converted_floats(number: float) -> None:
     with jax.enable_x64(True):
         convert = lambda x: x * jnp.float64(number).astype(jnp.float32)
         assert left(convert, X) == ["mul"]
+
+
+def test_equations_without_results_stay() -> None:
+    def f(x: Any) -> Any:
+        jax.debug.print("a number")
+        return x * 1.0
+
+    flat = flatten(jax.make_jaxpr(f)(X))
+    eqns, _ = merged(flat.jaxpr.eqns, flat.jaxpr.outvars)
+    assert [len(eqn.outvars) for eqn in eqns] == [0]
