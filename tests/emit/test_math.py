@@ -213,6 +213,23 @@ def test_digamma_of_almost_zero(processor: str, flush: bool):
     np.testing.assert_allclose(got, want, 2 * np.finfo(DOUBLE).eps, 0)
 
 
+@pytest.mark.parametrize("dtype", [SINGLE, DOUBLE])
+@pytest.mark.parametrize("processor", TARGETS)
+@pytest.mark.parametrize(
+    ("name", "start", "at_end", "at_other_end"),
+    [("erf", 4, 1, -1), ("erfc", 28, 0, 2), ("tanh", 9.1, 1, -1)],
+)
+def test_it_ends_at_whole_numbers(
+    name: str, start: float, at_end: int, at_other_end: int, processor: str, dtype: Any
+):
+    """A number just below one is a zero once it is made an integer."""
+    start *= 1 if dtype is SINGLE else 2.2
+    x = np.array([*np.linspace(start, 90, 100), 700, np.inf], dtype)
+    f = compiled(name, dtype, dtype, 8, processor)
+    np.testing.assert_array_equal(f(x), dtype(at_end))
+    np.testing.assert_array_equal(f(-x), dtype(at_other_end))
+
+
 SCALED = ["exp", "exp2", "sinh", "cosh", "erfc"]
 DIVIDED = ["tanh", "logistic"]
 #: where exp and exp2 leave the normal numbers

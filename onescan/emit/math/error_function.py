@@ -36,7 +36,8 @@ from onescan.emit.math.types import (
     two_product,
 )
 
-# The k of erfc, and where erfc is zero.
+# Where the polynomial of erf is 1; the k of erfc, and where erfc is zero.
+ERF_ONE = 3.95
 ERFC_MIDDLE = {32: 2.0, 64: 4.0}
 ERFC_END = {32: 10.2, 64: 27.3}
 
@@ -87,7 +88,7 @@ def erf(x: Lane) -> Lane:
     if x.format is DOUBLE:
         far = 1.0 - _erfc_far(_clamp_size(x, ERFC_END[bits]))
     else:
-        far = series(_clamp_size(x, 4.0) - 2.5, ERF_FAR[bits])
+        far = series(_clamp_size(x, ERF_ONE) - 2.5, ERF_FAR[bits])
     near = fma(x, poly(x * x, ERF[bits]), x)
     return select(x.abs() < 1.0, near, far.with_sign_of(x))
 
