@@ -17,6 +17,7 @@ from onescan.emit.arrays import Array, Index, Memory, add, scale
 from onescan.emit.body import counted, zeros
 from onescan.emit.emitter import Emitter
 from onescan.emit.staged import Stage
+from onescan.plan.batch_major import is_staged
 
 
 class Buffers:
@@ -46,7 +47,7 @@ class Buffers:
         self.stages = {
             i: Stage(e, self.variables[i], self._parts(i))
             for i in e.plan.batch_major
-            if i in self.pointers
+            if i in self.pointers and is_staged(e.plan, self.variables[i])
         }
         self.chunk: Any = None  # the steps that the stages hold
 

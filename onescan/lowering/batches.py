@@ -12,11 +12,14 @@ Only time depends on it: the kernel says which layout it wants, and XLA provides
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from onescan import program
 from onescan.loop import Loop
 from onescan.lowering.views import source_of
+from onescan.plan.batch_major import is_in_rows
+from onescan.plan.plan import Plan
 
 Value = Any  # of the program being lowered
 
@@ -30,6 +33,23 @@ def seen_axes(loop: Loop, args: Sequence[Value]) -> int:
     if along:
         return int(all(map(_is_moved, along)))
     return int(any(_is_read_in_part(loop, k, lanes) for k in range(loop.num_consts)))
+
+
+def rows_as_they_lie(plan: Plan, args: Sequence[Value]) -> Plan:
+    """The plan, in which rows of xs have time in front where the program has.
+
+    And rows of ys, where it has for any of the xs.
+    """
+    loop, layouts, jaxpr = plan.loop, list(plan.layouts), plan.loop.body.jaxpr
+    first, count = loop.num_consts + loop.num_carry, len(args)
+    xs = list(enumerate(jaxpr.invars))[first:]
+    ys = list(enumerate(jaxpr.outvars[loop.num_carry :], count + loop.num_carry))
+    changed = [i for i, v in xs if is_in_rows(plan, v) and not _is_moved(args[i])]
+    if changed:
+        changed += [i for i, v in ys if is_in_rows(plan, v)]
+    for i in changed:
+        layouts[i] = tuple(range(len(layouts[i])))
+    return replace(plan, layouts=tuple(layouts)) if changed else plan
 
 
 def _is_moved(value: Value) -> bool:

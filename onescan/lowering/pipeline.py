@@ -23,6 +23,7 @@ from typing import Any
 from onescan.emit.budget import require_short
 from onescan.emit.support import require_supported
 from onescan.loop import Equation, LeaveToXla, Loop, draws
+from onescan.lowering.batches import rows_as_they_lie
 from onescan.lowering.outcome import Left, Native, Seen, Slower
 from onescan.lowering.real_products import by_parts
 from onescan.lowering.recomputed import REASON, decides_by_rounding
@@ -230,9 +231,10 @@ def called(compiled: Compiled, target: Target, found: Seen) -> Lower:
         given, zeros = by_parts(plan, args)
         joined = plan.joined - apart(plan, given)
         here = replace(plan, joined=joined, zeros=zeros)
+        here = rows_as_they_lie(here, given)
         seen = views(here, given, ctx.avals_in, target.reads_two_arrays)
         plain = not seen or (seen.counts_alone and target.is_long(compiled.kernel))
-        if plain and joined == plan.joined:
+        if plain and joined == plan.joined and here.layouts == plan.layouts:
             _measure(compiled, target, Placed(plainly, ctx.avals_in), found)
             return plainly()(ctx, *args)
         found.notes.update(dict.fromkeys(seen.notes))

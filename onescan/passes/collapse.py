@@ -22,6 +22,7 @@ from itertools import pairwise
 from math import prod
 from typing import Any
 
+import jax.numpy as jnp
 from jax.core import ShapedArray
 from jax.extend.core import JaxprEqn, Literal, Var
 
@@ -38,7 +39,7 @@ FULL = 16
 def collapse(loop: Loop) -> Split | None:
     """Make one dimension of those that nothing tells apart."""
     parts = parts_of(loop)
-    flat = _Flat(_Seams(parts))
+    flat = _Flat(_Seams(parts, loop.added_axes))
     atoms: set[Any] = {*parts.inputs, *(v for eqn in parts.eqns for v in eqn.outvars)}
     changed = [v for v in atoms if flat.shape(v) != v.aval.shape]
     if not any(map(_is_narrow, changed)) and not any(map(flat.spares, parts.eqns)):
@@ -52,23 +53,44 @@ def collapse(loop: Loop) -> Split | None:
         ys=flat.all(parts.ys),
     )
 
-    alone = len(parts.consts) + len(parts.carry)
+    alone, front = len(parts.consts) + len(parts.carry), loop.added_axes
     return Split(
         name="collapse",
         loop=rebuilt(loop, smaller),
-        before=lambda args: _like(smaller.inputs, args, alone),
-        after=lambda _, results: _like(parts.results, results, loop.num_carry),
+        before=lambda args: _like(smaller.inputs, args, alone, front),
+        after=lambda _, results: _like(parts.results, results, loop.num_carry, front),
         notes=("took dimensions that nothing tells apart as one",),
     )
 
 
-def _like(variables: Sequence[Any], values: Values, alone: int) -> Values:
-    """Values in the shapes of variables; behind the first ones, of all steps."""
-    shapes = [v.aval.shape for v in variables]
+def _like(
+    variables: Sequence[Any], values: Values, alone: int, front: int = 0
+) -> Values:
+    """Values in the shapes of variables; behind the first ones, of all steps.
+
+    Those of a batch with its axes in `front` are reshaped as they lie outside of the
+    loop, lane by lane: XLA undoes the transpositions of `jax.vmap` where nothing stands
+    between them.
+    """
+
+    def stacked(x: Any, shape: Sequence[int]) -> Any:
+        if x.shape[1:] == shape:
+            return x
+        if front == 0 or x.shape[1 : 1 + front] != shape[:front]:
+            return x.reshape((len(x), *shape))
+        by_lane = jnp.moveaxis(x, 0, front)
+        turned = by_lane.reshape((*shape[:front], len(x), *shape[front:]))
+        return jnp.moveaxis(turned, front, 0)
+
+    shapes = [tuple(v.aval.shape) for v in variables]
     return [
-        x.reshape(shape if k < alone else (len(x), *shape))
+        x.reshape(shape) if k < alone else stacked(x, shape)
         for k, (x, shape) in enumerate(zip(values, shapes, strict=True))
     ]
+
+
+def _is_var(v: Any) -> bool:
+    return isinstance(v, Var)
 
 
 def _is_narrow(var: Any) -> bool:
@@ -81,9 +103,12 @@ def _is_narrow(var: Any) -> bool:
 class _Seams(Axes):
     """Seams that are gone in one value if in another, and those that must stay."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, added: int = 0) -> None:
         super().__init__(_no_rule)
         taken: list[Node] = []
+        for value in filter(_is_var, (*parts.xs, *parts.ys)):
+            for i in _seams(value)[:added]:  # a batch has its steps side by side
+                self.strike(value, i)
         for eqn in parts.eqns:
             if _is_elementwise(eqn):
                 self._meet(*eqn.outvars, *eqn.invars)

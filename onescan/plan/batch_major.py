@@ -2,8 +2,10 @@
 
 `jax.vmap` of a loop moves the batch of xs behind time, and that of ys in front of it
 again: (lanes, steps, ...) outside of the loop, (steps, lanes, ...) inside.  Where the
-kernel takes and gives such arrays as they lie outside, XLA has nothing to move; the
-kernel itself moves a few steps at a time (`emit/staged.py`), inside the L1 cache.
+kernel takes and gives such arrays as they lie outside, XLA has nothing to move, which
+takes it some 5 ns a number where it also reshapes.  Where vectors lie along lanes, the
+kernel itself moves a few steps at a time (`emit/staged.py`), inside the L1 cache; rows
+along which vectors lie it reads and writes where they are.
 
 Whether a batch came by `jax.vmap` is known from the mark of the loop.  Only time
 depends on it: the kernel says which layout it wants, and XLA provides it.
@@ -33,10 +35,28 @@ def may_be_batch_major(loop: Loop, var: Atom) -> bool:
 
 def is_batch_major(plan: Plan, var: Atom) -> bool:
     """Whether the steps of one lane of a stacked value should lie side by side."""
+    return is_staged(plan, var) or is_in_rows(plan, var)
+
+
+def is_staged(plan: Plan, var: Atom) -> bool:
+    """Whether a kernel has to move such a value to have its lanes in vectors."""
     added, lanes = plan.loop.added_axes, plan.local_lanes(var)
     front, rest = lanes[:added], lanes[added:]
     whole = plan.vector in front and None not in front and not any(rest)
     return whole and may_be_batch_major(plan.loop, var)
+
+
+def is_in_rows(plan: Plan, var: Atom) -> bool:
+    """Whether vectors lie along what each lane has in a step, or nowhere."""
+    added, lanes = plan.loop.added_axes, plan.local_lanes(var)
+    shape = plan.local_shape(var)
+    if plan.grid is not None or not 0 < added < len(shape) or 0 in var.aval.shape:
+        return False
+    if any(lane is not None and lane.size == 1 for lane in lanes[:added]):
+        return False  # folded into another lane, behind which it has to lie
+    if plan.vector in lanes:
+        return lanes[-1] is plan.vector
+    return plan.vector is None and plan.minor(shape) == len(shape) - 1
 
 
 def lanes_first(plan: Plan, var: Atom) -> tuple[int, ...]:

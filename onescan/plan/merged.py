@@ -8,7 +8,7 @@ along it, because every tile would do that work again.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
+from math import inf, prod
 from typing import Any
 
 from jax.extend.core import Var
@@ -44,9 +44,14 @@ def single(axis: Axis) -> Merged:
     return Merged((axis,), (_size(axis),))
 
 
-def merged(axes: list[Axis], loop: Loop) -> list[Merged]:
-    """Join lane axes that are neighbours in every value that has either."""
+def merged(axes: list[Axis], loop: Loop, row: float = inf) -> list[Merged]:
+    """Join lane axes that are neighbours in every value that has either.
+
+    But for batches of rows of so many numbers, whose steps may stand between them.
+    """
     counted = _counted(loop.body.jaxpr)
+    added = loop.added_axes
+    rows = [v for v in _stacked(loop) if prod(v.aval.shape[added:]) >= row]
     groups = list(map(single, axes))
     joined = True
     while joined:
@@ -54,7 +59,12 @@ def merged(axes: list[Axis], loop: Loop) -> list[Merged]:
         for a in groups:
             for b in groups:
                 x, y = a.parts[-1], b.parts[0]
-                if a is not b and _adjacent(x, y) and counted.isdisjoint(x):
+                if (
+                    a is not b
+                    and _adjacent(x, y)
+                    and counted.isdisjoint(x)
+                    and not any(v in y and y[v][0] == added for v in rows)
+                ):
                     groups = [g for g in groups if g is not a and g is not b]
                     groups.append(Merged(a.parts + b.parts, a.sizes + b.sizes))
                     joined = True
@@ -62,6 +72,14 @@ def merged(axes: list[Axis], loop: Loop) -> list[Merged]:
             if joined:
                 break
     return side_by_side(groups)
+
+
+def _stacked(loop: Loop) -> list[Var]:
+    """Arrays of xs and ys that `jax.vmap` gave axes."""
+    jaxpr: Any = loop.body.jaxpr
+    first = loop.num_consts + loop.num_carry
+    atoms = (*jaxpr.invars[first:], *jaxpr.outvars[loop.num_carry :])
+    return [v for v in atoms if isinstance(v, Var)] if loop.added_axes else []
 
 
 def side_by_side(groups: list[Merged]) -> list[Merged]:

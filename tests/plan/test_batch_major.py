@@ -102,12 +102,70 @@ def test_time_stays_in_front_without_jit(plans: list[Plan]) -> None:
     assert [plan.batch_major for plan in plans] == [[]]
 
 
-def test_what_is_large_is_left_to_xla(plans: list[Plan]) -> None:
-    """A lane with many numbers has cache lines of its own."""
-    step = lambda c, x: (jnp.sin(c) + x, c)
-    f = jax.vmap(lambda c, x: onescan.scan(step, c, x))
-    jax.jit(f).lower(data(64, 40), data(64, 9, 40))
+def smooth(c: Any, xs: Any) -> Any:
+    return onescan.scan(lambda c, x: (jnp.sin(c) + x, c), c, xs)
+
+
+def rolled(c: Any, xs: Any) -> Any:
+    """Vectors lie along nothing that is independent."""
+    return onescan.scan(lambda c, x: (jnp.roll(c, 1) * 0.5 + x, c), c, xs)
+
+
+def flattened(c: Any, xs: Any) -> Any:
+    """Rows that a pass takes as one dimension, and the program as two."""
+    return onescan.scan(lambda c, x: (0.5 * c + x, c.reshape(-1) * 2), c, xs)
+
+
+ROWS = [
+    *((smooth, (40,)), (rolled, (40,)), (smooth, (7, 33)), (rolled, (50,))),
+    *((flattened, (5, 13)), (rolled, (3, 40))),
+]
+
+
+@pytest.mark.parametrize(("f", "shape"), ROWS)
+@pytest.mark.parametrize("axes", [1, 2])
+def test_rows_are_read_where_they_lie(
+    f: Any, shape: Any, axes: int, plans: list[Plan]
+) -> None:
+    batch = (3, 2)[:axes]
+    args = data(*batch, *shape), data(*batch, 9, *shape)
+    batched = jax.vmap(jax.vmap(f)) if axes == 2 else jax.vmap(f)
+    program = jax.jit(batched).lower(*args).compile()
+    assert plans[-1].batch_major == [1, 3]
+    assert moves_nothing(program)
+    with onescan.engine("xla"):
+        expected = jax.jit(lambda *a: batched(*a))(*args)
+    assert_same(program(*args), expected)
+
+
+@pytest.mark.parametrize(("f", "shape"), ROWS)
+def test_rows_with_time_in_front_stay_so(f: Any, shape: Any, plans: list[Plan]) -> None:
+    args = data(6, *shape), data(9, 6, *shape)
+    batched = jax.vmap(f, in_axes=(0, 1), out_axes=(0, 1))
+    program = jax.jit(batched).lower(*args).compile()
     assert plans[-1].batch_major == []
+    assert moves_nothing(program)
+    with onescan.engine("xla"):
+        expected = jax.jit(lambda *a: batched(*a))(*args)
+    assert_same(program(*args), expected)
+
+
+@pytest.mark.parametrize("half", ["first", "second"])
+def test_rows_that_the_program_makes_stay_as_they_are(
+    half: str, plans: list[Plan]
+) -> None:
+    """Both halves of time, one of which is made of what another loop gave."""
+
+    def f(c: Any, xs: Any) -> Any:
+        c, ys = rolled(c, xs)
+        return rolled(c, jnp.tanh(ys) if half == "first" else ys[4:])
+
+    args = data(6, 40), data(6, 9, 40)
+    got = jax.jit(jax.vmap(f))(*args)
+    assert len(plans) >= 2
+    with onescan.engine("xla"):
+        expected = jax.jit(lambda *a: jax.vmap(f)(*a))(*args)
+    assert_same(got, expected)
 
 
 def test_random_keys() -> None:
@@ -221,6 +279,22 @@ def test_no_access_leaves_its_buffer(dtype: Any, steps: int, lanes: int) -> None
         plan, inputs = apart(f, *args_of(lanes, steps, dtype))
         few = lanes <= host().vector_bytes // 4  # then vectors may lie along others
         assert len(plan.batch_major) >= 7 or (few and not plan.batch_major)
+        expected = by_xla(plan.loop, inputs)
+        for side in ("end", "start"):
+            assert_same(by_kernel(plan, inputs, side), expected)
+
+
+@pytest.mark.parametrize("size", [16, 19, 40])
+@pytest.mark.parametrize("turn", [False, True])
+def test_no_row_leaves_its_buffer(size: int, turn: bool) -> None:
+    def step(c: Any, x: Any) -> Any:
+        c = 0.5 * (jnp.roll(c, 1, -1) if turn else c) + x
+        return c, (jnp.sin(c), c[..., :2])
+
+    args = np.zeros((5, size), F), np.zeros((5, 11, size), F)
+    with kernels_alone():
+        plan, inputs = apart(batched(step, reverse=turn), *args)
+        assert {1, 3} <= set(plan.batch_major)
         expected = by_xla(plan.loop, inputs)
         for side in ("end", "start"):
             assert_same(by_kernel(plan, inputs, side), expected)

@@ -17,7 +17,7 @@ from jax.extend.core import Var
 
 from onescan.emit.math.features import FP16
 from onescan.loop import Atom, Loop, nbytes
-from onescan.plan.batch_major import may_be_batch_major
+from onescan.plan.batch_major import is_in_rows, may_be_batch_major
 from onescan.plan.lanes import lane_axes
 from onescan.plan.layout import assign, finished, power_below
 from onescan.plan.merged import Merged, merged, share, without_repeats
@@ -70,10 +70,20 @@ CONVERTED = 4.0
 
 
 def choose(loop: Loop, machine: Machine) -> Plan:
-    """Lay a loop over the machine."""
-    axes = merged(lane_axes(loop), loop)
-    works = [_converted(work, machine) for work in step_of(loop)]
+    """Lay a loop over the machine: a batch of long rows row by row, if that is best."""
     native = machine.vector_bytes // 4
+    axes = lane_axes(loop)
+    together, by_rows = merged(axes, loop), merged(axes, loop, row=native)
+    if len(by_rows) > len(together):
+        plan = _laid(loop, by_rows, machine)
+        if any(is_in_rows(plan, var) for var in stacked(loop)):
+            return plan
+    return _laid(loop, together, machine)
+
+
+def _laid(loop: Loop, axes: list[Merged], machine: Machine) -> Plan:
+    native = machine.vector_bytes // 4
+    works = [_converted(work, machine) for work in step_of(loop)]
     alone, _ = _cheapest(loop, works, axes, native, helpers=1)
     work = alone * loop.about
     streams = nbytes(loop.x_avals + loop.y_avals, loop.length) / native
