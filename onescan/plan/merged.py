@@ -74,7 +74,7 @@ def merged(axes: list[Axis], loop: Loop, row: float = inf) -> list[Merged]:
     return side_by_side(groups)
 
 
-def _stacked(loop: Loop) -> list[Var]:
+def _stacked(loop: Loop) -> list[Any]:
     """Arrays of xs and ys that `jax.vmap` gave axes."""
     jaxpr: Any = loop.body.jaxpr
     first = loop.num_consts + loop.num_carry

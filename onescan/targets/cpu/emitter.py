@@ -24,6 +24,7 @@ from onescan.targets.cpu.positions import positions
 from onescan.targets.cpu.products.amx_steps import by_unit, unit
 from onescan.targets.cpu.products.panels import by_panels, panels_of, prepared
 from onescan.targets.cpu.products.steps import tiled
+from onescan.targets.cpu.products.streamed import stream_of, streamed
 
 
 def dot_general(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
@@ -31,6 +32,8 @@ def dot_general(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]
     if product := tiled(e.plan, eqn):
         x, y = map(e.once, operands)
         return [by_unit(e, product, x, y)]
+    if stream := stream_of(e.plan, eqn):
+        return [streamed(e, eqn, stream, operands)]
     if panels := panels_of(e.plan, eqn):
         return [by_panels(e, eqn, panels, operands)]
     if is_outer(eqn):

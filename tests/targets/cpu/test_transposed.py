@@ -24,7 +24,7 @@ def by_rows(h: Any, w: Any) -> Any:
 
 PRODUCTS = {
     "by rows": (by_rows, True),
-    "matrix by vector": (lambda h, w: (w @ h[0])[None] + h / 2, True),
+    "matrix by vector": (lambda h, w: (w @ h[0])[None] + h / 2, False),
     "twice": (lambda h, w: by_rows(by_rows(h, w), w), True),
     "as it is": (lambda h, w: h @ w, False),
     "both ways": (lambda h, w: by_rows(h @ w, w), False),

@@ -28,6 +28,8 @@ from onescan.loop import Atom, Equation
 from onescan.plan.plan import SHORTEST, Plan
 from onescan.primitives import record_of
 from onescan.targets.cpu.products.steps import tiled
+from onescan.targets.cpu.products.streamed import stream_of
+from onescan.targets.cpu.transposed import is_row_by_row
 
 #: steps from which a copy is worth it
 STEPS = 16
@@ -73,7 +75,7 @@ def panels_of(plan: Plan, eqn: Equation) -> Panels | None:
     rows = prod(n for i, n in shape_of_x if i != meeting.along_x)
     along, size = meeting.along, prod(shape) * dtype.itemsize
     depth, columns = shape[along], shape[1 - along]
-    if not rows or size > LARGEST:
+    if not rows or size > LARGEST or is_row_by_row(eqn, y) or stream_of(plan, eqn):
         return None
     vectors, rest = divmod(columns, plan.inner_width)
     if size < SMALLEST or rest:
