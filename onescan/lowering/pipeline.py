@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from math import inf
 from typing import Any
 
 from onescan.emit.budget import require_short
@@ -46,8 +47,9 @@ WORTH = 0.02
 #: seconds that XLA takes for a draw of random numbers up to which a kernel is not worth
 #: the 0.05 s that it takes to compile: a program that makes its keys has a dozen
 BRIEF = 3e-5
-#: seconds of a step of XLA's from which a call of a kernel in it, 0.6 us, counts little
-CALLED = 1e-5
+#: seconds of a step of XLA's from which a call of a kernel in it, 0.6 us, counts little,
+#: and up to which it is most of all that could be saved
+CALLED, MOSTLY_CALLED = 1e-5, 2e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,8 +142,8 @@ def _why(reason: LeaveToXla, loop: Loop, target: Target) -> dict[str, Any]:
     than all of what XLA makes one kernel of.
     """
     choice = reason.choice if isinstance(reason, Slower) else None
-    short = choice is not None and (choice.speed.xla or 0.0) < CALLED
-    whole = short and target.is_one_of_xla(loop)
+    step = (choice.speed.xla or 0.0) if choice is not None else inf
+    whole = step < MOSTLY_CALLED or (step < CALLED and target.is_one_of_xla(loop))
     return {"reason": str(reason), "choice": choice, "whole": whole}
 
 

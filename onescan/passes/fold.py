@@ -55,7 +55,7 @@ def unchanged(eqn: Equation) -> Any:
     return None
 
 
-def zeros(eqn: JaxprEqn) -> list[JaxprEqn] | None:
+def zeros(eqn: Any) -> list[JaxprEqn] | None:
     """Zeros of the shape of integers that are multiplied by 0."""
     if eqn.primitive.name != "mul":
         return None

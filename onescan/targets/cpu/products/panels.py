@@ -6,7 +6,8 @@
 As they are given, the numbers that a block of results sums lie a whole row of the
 matrix apart: each in a page of its own, and all of them in a few places of the L1
 cache.  In a panel they lie one after the other.  The rows of x meet a panel while it is
-in that cache, and the weights pass through it once a step.
+in that cache, and the weights pass through it once a step.  Weights of half precision
+are converted on the way there, once, to the numbers of four bytes they are computed as.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ STEPS = 16
 TURNED_STEPS = 32
 #: bytes of weights that the L1 cache does not hold as they are, and the most to copy
 SMALLEST, LARGEST = 1 << 15, 1 << 22
-TYPES = (np.dtype("float32"), np.dtype("float64"))
+WIDE = np.dtype("float32")
+TYPES = (WIDE, np.dtype("float64"), *ty.HALVES)
 
 
 @dataclass(frozen=True)
@@ -73,13 +75,14 @@ def panels_of(plan: Plan, eqn: Equation) -> Panels | None:
         return None
     shape_of_x = enumerate(plan.local_shape(x))
     rows = prod(n for i, n in shape_of_x if i != meeting.along_x)
-    along, size = meeting.along, prod(shape) * dtype.itemsize
+    along, size = meeting.along, prod(shape) * max(dtype.itemsize, WIDE.itemsize)
     depth, columns = shape[along], shape[1 - along]
     if not rows or size > LARGEST or is_row_by_row(eqn, y) or stream_of(plan, eqn):
         return None
     vectors, rest = divmod(columns, plan.inner_width)
     if size < SMALLEST or rest:
-        turned = along == 1 and columns >= SHORTEST and loop.length >= TURNED_STEPS
+        better = along == 1 or dtype in ty.HALVES
+        turned = better and columns >= SHORTEST and loop.length >= TURNED_STEPS
         return Panels(y, along, depth, columns, columns) if turned else None
     most = REGISTERS // min(rows, ROWS)
     width = max(n for n in range(1, most + 1) if vectors % n == 0) * plan.inner_width
@@ -120,7 +123,7 @@ def prepared(e: Emitter, constant: Callable[[Any], Array]) -> Iterator[None]:
 
 
 def _copied(e: Emitter, panels: Panels, weights: Array) -> Memory:
-    (count, depth, width), dtype = panels.shape, weights.dtype
+    (count, depth, width), dtype = panels.shape, _wide(weights.dtype)
     size = count * depth * width * dtype.itemsize
     kind = ir.ArrayType(ty.memory_type(dtype), count * depth * width)
     pointer = e.allocated(kind, size)
@@ -137,6 +140,21 @@ def _copied(e: Emitter, panels: Panels, weights: Array) -> Memory:
     return memory
 
 
+def _wide(dtype: np.dtype) -> np.dtype:
+    """The type whose numbers are held as they are computed with."""
+    return WIDE if dtype in ty.HALVES else dtype
+
+
+def _read(e: Emitter, x: Array) -> Array:
+    """What weights are multiplied with: each number is read for many of them."""
+    if x.dtype not in ty.HALVES:
+        return e.once(x)
+    memory = e.scratch(x.shape, x.lanes, WIDE)
+    copy = e.stored(memory, x.shape, x.lanes)
+    e.put(copy, x)
+    return replace(copy, dtype=x.dtype)
+
+
 def by_panels(
     e: Emitter, eqn: Equation, panels: Panels, operands: list[Array]
 ) -> Array:
@@ -145,14 +163,15 @@ def by_panels(
     assert meeting is not None
     target = e.fresh(eqn.outvars[0])
     assert target.memory is not None
+    weights = e.stored(e.weights[panels], panels.shape, (None,) * 3)
     *rows, last = target.memory.strides
     view = replace(target.memory, strides=(last * panels.width, *rows, last))
     shape = (panels.shape[0], *target.shape[:-1], panels.width)
     Product(
         e,
         (((meeting.along_x,), (1,)), ((), (0,))),
-        e.once(operands[meeting.place]),
-        e.stored(e.weights[panels], panels.shape, (None,) * 3),
+        _read(e, operands[meeting.place]),
+        replace(weights, dtype=target.dtype),
         e.stored(view, shape, (None, *target.lanes[:-1], None)),
     ).emit()
     return target
