@@ -26,6 +26,7 @@ from onescan.emit import types as ty
 from onescan.emit.builder import never_changes
 from onescan.emit.constants import integer
 from onescan.emit.joining import together
+from onescan.emit.lines import Line
 from onescan.emit.math.features import AVX512, has
 
 
@@ -64,6 +65,8 @@ def add(b: ty.Builder, x: Index, y: Index) -> Index:
     if isinstance(y, Vec) and not isinstance(x, Vec) and not _is_vector(x):
         return Vec(add(b, y.base, x), y.width)  # type: ignore[arg-type]
     total = b.add(*ty.match(b, as_value(b, x), as_value(b, y)))
+    if isinstance(total, Line):
+        total.multiple = gcd(multiple_of(x), multiple_of(y))
     one, other = span(b, x), span(b, y)
     if one is not None and other is not None:
         spanning(b, total, one[0] + other[0], one[1] + other[1])
@@ -96,6 +99,8 @@ def scale(b: ty.Builder, x: Index, factor: int) -> Index:
         return x * factor
     value = as_value(b, x)
     result = b.mul(value, ty.constant(ty.I64, factor, ty.width_of(value)))
+    if isinstance(result, Line):
+        result.multiple = abs(factor) * multiple_of(x)
     if (known := span(b, x)) is not None:
         spanning(b, result, *sorted(place * factor for place in known))
     return result
@@ -112,6 +117,13 @@ def is_one(x: Index) -> bool:
 def is_scalar(x: Index) -> bool:
     """Whether an index is one position, not one for each lane."""
     return not isinstance(x, Vec) and not _is_vector(x)
+
+
+def multiple_of(index: Index) -> int:
+    """A number that is known to divide an index; 0 if that is 0."""
+    if isinstance(index, int):
+        return index
+    return index.multiple if isinstance(index, Line) else 1
 
 
 DEEPEST = 8

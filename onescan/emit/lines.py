@@ -13,12 +13,16 @@ SIZES = {"i8": 1, "i16": 2, "i32": 4, "i64": 8, "float": 4, "double": 8}
 
 
 class Line:
-    """An instruction that is written: the type and name of its result, its text."""
+    """An instruction that is written: the type and name of its result, its text.
 
-    __slots__ = ("name", "text", "type")
+    And, of an index, what it is known to be a multiple of.
+    """
+
+    __slots__ = ("multiple", "name", "text", "type")
 
     def __init__(self, kind: ty.Kind, name: str, text: str) -> None:
         self.type, self.name, self.text = kind, name, text
+        self.multiple = 1
 
     def get_reference(self) -> str:
         """The name, as llvmlite asks for it."""

@@ -175,8 +175,8 @@ def _lower(
         _warn(loop, outcome)
     if passed is not None:
         return passed
-    with _inside(loop, outcome):
-        return stock(ctx, *args)
+    with _inside(loop, outcome):  # and by itself: functions may be called outside, too
+        return stock(compat.with_fresh_caches(ctx) if outcome.whole else ctx, *args)
 
 
 def _inside(loop: Loop, outcome: Left) -> AbstractContextManager[Any]:

@@ -47,8 +47,8 @@ WORTH = 0.02
 #: seconds that XLA takes for a draw of random numbers up to which a kernel is not worth
 #: the 0.05 s that it takes to compile: a program that makes its keys has a dozen
 BRIEF = 3e-5
-#: seconds of a step of XLA's from which a call of a kernel in it, 0.6 us, counts little,
-#: and up to which it is most of all that could be saved
+#: seconds of a step of XLA's from which a call of a kernel in it, 0.6 us, counts
+#: little, and up to which it is most of all that could be saved
 CALLED, MOSTLY_CALLED = 1e-5, 2e-6
 
 

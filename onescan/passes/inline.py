@@ -124,7 +124,7 @@ def _equation(
     if _takes_keys(eqn):
         raise LeaveToXla(f"`{name}` at {compat.source_of(eqn)} has no native rule")
     inputs, params = key_params(eqn, inputs)
-    params = _inner(name, params, platform)
+    params = _inner(name, _on_one_device(params), platform)
     if name == jp.cond_p.name:
         inputs, params = _each_once(inputs, params)
     if name == jp.cond_p.name and cheap(eqn, params["branches"], platform):
@@ -132,6 +132,16 @@ def _equation(
     outvars = [Var(_physical(v.aval)) for v in eqn.outvars]
     eqns.append(eqn.replace(invars=inputs, outvars=outvars, params=params))
     return outvars  # type: ignore[return-value]
+
+
+def _on_one_device(params: dict[str, Any]) -> dict[str, Any]:
+    """Without the parts that a mesh of one device has of a result: it has all of it."""
+    gone = {
+        key: None
+        for key in ("sharding", "out_sharding")
+        if getattr(getattr(params.get(key), "mesh", None), "size", 0) == 1
+    }
+    return {**params, **gone}
 
 
 def expand(

@@ -19,7 +19,7 @@ READERS = frozenset({"gather", "dynamic_slice"})
 #: what has for each of its elements one of its operands, or of some of them
 ONE_FOR_ONE = ELEMENTWISE | IDENTITIES
 ONE_FOR_ONE |= {"broadcast_in_dim", "expand_dims", "reshape", "rev", "slice", "squeeze"}
-ONE_FOR_ONE |= {"transpose"}
+ONE_FOR_ONE |= {"tile", "transpose"}
 #: elements of a value for each that is read of it, at least
 FEW = 4
 

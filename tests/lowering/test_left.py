@@ -116,7 +116,7 @@ def test_loops_inside_of_a_small_one_stay_with_it(size: int, inside: set[str]) -
         return lax.fori_loop(0, k, turn, c), c.sum()
 
     def slow(self, plan, kernel, settings):
-        return None if plan.loop.is_while else Choice(False, Speed(2e-6, 1e-6))
+        return None if plan.loop.is_while else Choice(False, Speed(8e-6, 4e-6))
 
     onescan.clear_report()
     jax.clear_caches()
@@ -129,3 +129,33 @@ def test_loops_inside_of_a_small_one_stay_with_it(size: int, inside: set[str]) -
     assert {row.engine for row in rows[1:]} == inside
     theirs = jax.jit(lambda c, ks: lax.scan(step, c, ks))(c, ks)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), ours, theirs)
+
+
+def test_a_few_rounds_in_a_step_of_xla_are_not_worth_a_call() -> None:
+    def step(c: Any, x: Any) -> Any:
+        far, near = lambda s: jnp.abs(s * s - c) > 1e-5, lambda s: 0.5 * (s + c / s)
+        root = lax.while_loop(far, near, x)
+        (most,), _ = lax.approx_max_k(jnp.stack([root, 1.0, 0.5]), 1)
+        return jnp.tanh(most) + 1.0, root
+
+    onescan.clear_report()
+    jax.jit(lambda xs: onescan.scan(step, 1.0, xs)).lower(jnp.ones(300))
+    assert {row.engine for row in onescan.report().rows} == {"xla"}
+
+
+def test_what_xla_keeps_as_a_whole_has_functions_of_its_own(monkeypatch: Any) -> None:
+    """One that is called outside as well has a kernel there, and none inside."""
+
+    @jax.jit
+    def smooth(x: Any) -> Any:
+        return onescan.scan(lambda c, _: (jnp.sin(c) + x, None), x, None, length=9)[0]
+
+    def f(x: Any) -> Any:
+        rounds = lambda state: (smooth(state[0]), state[1] + 1)
+        return lax.while_loop(lambda s: s[1] < 5, rounds, (smooth(x), 0))[0]
+
+    chosen = lambda target, plan, *_: Choice(not plan.loop.is_while, Speed(1e-6, 1e-6))
+    monkeypatch.setattr(Cpu, "choice", chosen)
+    with switches.using(installed=True):
+        program = jax.jit(f).lower(jnp.float32(0.5)).as_text()
+    assert program.count("@onescan_kernel") == 1

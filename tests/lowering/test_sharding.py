@@ -66,6 +66,20 @@ assert result[0].devices() == {device}
 check(result, stock(h, xs))
 print("the same")
 """,
+    "a mesh of one device": """
+explicit = (jax.sharding.AxisType.Explicit,)
+one = jax.make_mesh((1,), ("s",), axis_types=explicit, devices=jax.devices()[:1])
+onescan.clear_report()
+with jax.set_mesh(one):
+    here = [jnp.asarray(np.asarray(x)) for x in (h, xs, w)]
+    def value(h, xs, w):
+        step = lambda h, x: (jnp.tanh(h @ w + x), h.sum(-1))
+        return sum(y.sum() for y in onescan.scan(step, h, xs))
+    found = jax.jit(jax.grad(value, 2))(*here)
+assert {row.engine for row in onescan.report().rows} == {"native"}, onescan.report()
+check(found, jax.grad(value, 2)(h, xs, w))
+print("the same")
+""",
     "the advice for a varying carry is JAX's own": """
 def f(xs):
     return onescan.scan(lambda c, x: (c + x, None), jnp.zeros(3), xs[:, 0])[0]

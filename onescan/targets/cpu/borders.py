@@ -41,6 +41,10 @@ FROM_MEMORY = Border(sure=3.0, slower=1.3)
 #: kernel again and again, and such calls are too short to be measured (mctx's search by
 #: Gumbel's policy ran at 0.77 of stock by a loop that was predicted at 0.29)
 IN_XLA = 1.0
+#: seconds that its call takes there, each time, and the end of the kernel that XLA may
+#: else have made of all around it; a while loop is called in vain if it ends after few
+#: rounds (a root by Newton's rule in 2,000 steps of XLA's: 0.2 and 1.7 ms)
+CALLED, FEW_ROUNDS = 5e-7, 8
 #: instructions of a kernel that takes LLVM seconds, and what it must promise for them
 #: (`ppo/16` and `ppo/64` of `benchmarks/programs.py`)
 LONG, LONG_IS_WORTH = 12_000, 1.0

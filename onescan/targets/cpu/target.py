@@ -25,7 +25,7 @@ from onescan.runtime import compiler
 from onescan.switches import Settings
 from onescan.targets.base import Lower, Placed, Target
 from onescan.targets.cpu import products  # noqa: F401, which lowers products
-from onescan.targets.cpu.borders import IN_XLA, border
+from onescan.targets.cpu.borders import CALLED, FEW_ROUNDS, IN_XLA, border
 from onescan.targets.cpu.build import build
 from onescan.targets.cpu.joins import joining
 from onescan.targets.cpu.kernel import (
@@ -191,7 +191,9 @@ class Cpu(Target):
         turned = sum(prod(types[i].shape) for i in plan.batch_major)
         times = predicted(loop, kernel.profile, machine.cores, self.costs, turned)
         moved = self.costs.xla_turned * turned_around(plan) / loop.about
-        times = replace(times, native=(times.native or 0.0) + 1e-9 * moved)
+        rounds = FEW_ROUNDS if loop.is_while else loop.length
+        called = CALLED / rounds if settings.in_xla else 0.0
+        times = replace(times, native=(times.native or 0.0) + 1e-9 * moved + called)
         name = lambda: store.key_of(name_of(kernel), machine, *compat.versions())
         trusted = border(plan, kernel.profile, self.size(kernel))
         if settings.in_xla:
