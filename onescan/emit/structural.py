@@ -94,9 +94,9 @@ def reshape(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
 
 def _whole_rows(flat: Index, sizes: list[int]) -> Vec | None:
     """A vector of positions, if it is that of whole short rows of these sizes."""
-    row = sizes[-1]
-    if not isinstance(flat, Vec) or len(sizes) < 2 or row not in SHORT_ROWS:
+    if not isinstance(flat, Vec) or len(sizes) < 2 or sizes[-1] not in SHORT_ROWS:
         return None
+    row = sizes[-1]
     whole = flat.width % row == 0 and multiple_of(flat.base) % row == 0
     return flat if whole else None
 
@@ -141,8 +141,8 @@ def _lies_across_rows(e: Emitter, eqn: Equation, x: Array, groups: Groups) -> bo
         return False
     along = e.plan.minor(shape)
     rows = next(left for left, right in groups if along in right)
-    long = x.shape[rows[-1]] >= e.plan.inner_width
-    return long and sum(x.shape[i] > 1 for i in rows) > 1
+    rows = [i for i in rows if x.shape[i] > 1]
+    return len(rows) > 1 and x.shape[rows[-1]] >= e.plan.inner_width
 
 
 def unravel(e: Emitter, flat: Index, sizes: list[int]) -> list[Index]:

@@ -44,12 +44,22 @@ def rows_as_they_lie(plan: Plan, args: Sequence[Value]) -> Plan:
     first, count = loop.num_consts + loop.num_carry, len(args)
     xs = list(enumerate(jaxpr.invars))[first:]
     ys = list(enumerate(jaxpr.outvars[loop.num_carry :], count + loop.num_carry))
-    changed = [i for i, v in xs if is_in_rows(plan, v) and not _is_moved(args[i])]
+    changed = [
+        i for i, v in xs if is_in_rows(plan, v) and not _is_moved(_value(plan, args, i))
+    ]
     if changed:
         changed += [i for i, v in ys if is_in_rows(plan, v)]
     for i in changed:
         layouts[i] = tuple(range(len(layouts[i])))
     return replace(plan, layouts=tuple(layouts)) if changed else plan
+
+
+def _value(plan: Plan, args: Sequence[Value], i: int) -> Value:
+    """An argument, or the complex numbers that it and another one share a buffer of."""
+    first = i - 1 if i - 1 in plan.joined else i
+    if first not in plan.joined:
+        return args[i]
+    return program.whole_of(*args[first : first + 2])
 
 
 def _is_moved(value: Value) -> bool:

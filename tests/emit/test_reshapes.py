@@ -72,6 +72,19 @@ def test_no_position_is_divided(name: str) -> None:
     assert "urem" not in str(module)
 
 
+@pytest.mark.parametrize("shape", [(1, 40), (40, 1), (1, 5, 20)])
+def test_dimensions_of_one_come_and_go(shape: Any) -> None:
+    def step(c: Any, x: Any) -> Any:
+        flat = jnp.roll(c, 1).reshape(-1)
+        y = jnp.concatenate([flat, flat])[: c.size].reshape(c.shape + (1,))
+        return c * 0.5 + x + y[..., 0], (flat[None, 1:], y.reshape(1, -1, 1))
+
+    f = lambda c, xs: onescan.scan(step, c, xs)
+    rng = np.random.default_rng(0)
+    args = (rng.normal(size=s).astype(np.float32) for s in (shape, (5, *shape)))
+    assert_engines_agree(f, *args)
+
+
 def test_one_element_needs_no_copies() -> None:
     f = loop(FUNCTIONS["one of a tiled value"])
     c, xs = np.zeros((20, 33), np.float32), np.zeros((5, 20, 33), np.float32)

@@ -227,7 +227,7 @@ def test_a_slower_kernel_leaves_the_loop_to_xla(monkeypatch):
 
 def test_loops_in_those_that_lost_are_tried_less(monkeypatch):
     """Two of them around each other are enough, however deep they are nested."""
-    slow, seen = Choice(False, Speed(2e-6, 1e-6, measured=True)), []
+    slow, seen = Choice(False, Speed(2e-5, 1e-5, measured=True)), []
 
     def choice(target, plan, kernel, settings):
         seen.append((settings.trials, settings.in_xla))
