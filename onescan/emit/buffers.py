@@ -80,14 +80,14 @@ class Buffers:
             if lane is not None:
                 offset = add(e.b, offset, scale(e.b, e.bases[lane], stride))
                 group = stride if lane.vector else group
-        if self._is_stacked(i) and strides[0] < group:  # staged.py moves these
-            group = 1
         laned = any(lane and lane.vector for lane in lanes)
         if rank and not laned and self.plan.inner_width > 1:
             along = self.plan.minor(self.plan.local_shape(var)) - rank
             group = strides[along] if strides[along] <= self.plan.across else 1
             cut = [s for lane, s in zip(lanes, strides, strict=True) if lane]
             group = 1 if any(stride < group for stride in cut) else group
+        if self._is_stacked(i) and strides[0] < group:  # staged.py moves these
+            group = 1
         # a group is whole: what lies beside a lane is not cut into tiles
         beside = [l for l, s in zip(lanes, strides, strict=True) if s < group]
         assert 0 in shape or not any(beside), "numbers of a lane in several tiles"

@@ -54,9 +54,9 @@ def is_in_rows(plan: Plan, var: Atom) -> bool:
         return False
     if any(lane is not None and lane.size == 1 for lane in lanes[:added]):
         return False  # folded into another lane, behind which it has to lie
-    if plan.vector in lanes:
-        return lanes[-1] is plan.vector
-    return plan.vector is None and plan.minor(shape) == len(shape) - 1
+    if plan.vector is None:
+        return plan.minor(shape) == len(shape) - 1
+    return lanes[-1] is plan.vector
 
 
 def lanes_first(plan: Plan, var: Atom) -> tuple[int, ...]:

@@ -157,6 +157,18 @@ def test_rows_with_time_in_front_stay_so(f: Any, shape: Any, plans: list[Plan]) 
     assert_same(program(*args), expected)
 
 
+def test_vectors_along_lanes_take_no_rows() -> None:
+    """Five sums for each of 17 lanes: vectors lie across them, along the lanes."""
+    f = jax.vmap(lambda x, y: onescan.scan(product, 0, (x, y)))
+    product = lambda n, xs: (n + 1, xs[0] @ xs[1])
+    args = data(17, 3, 5, 7), data(17, 3, 7)
+    with onescan.engine("native"):
+        got = jax.jit(f)(*args)
+    with onescan.engine("xla"):
+        expected = jax.jit(lambda *args: f(*args))(*args)
+    assert_same(got, expected)
+
+
 @pytest.mark.parametrize("shape", [(3,), (40,), (5, 13)])
 @pytest.mark.parametrize("lanes", [1, 20])
 @pytest.mark.parametrize("axis", [0, 1])
