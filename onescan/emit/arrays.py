@@ -387,6 +387,8 @@ class Array:
     lanes: tuple[Any, ...] = ()  # for each dimension, the lane axis it is, or None
     steady: bool = False  # whether it is known to be the same in every step
     cuts: Cuts = ()  # where loops over it are better cut; () is nowhere
+    #: whether walking over them costs much, because each place pulls all pieces
+    patchwork: bool = False
     window: tuple[Array, tuple[int, ...]] | None = None  # of what, and from where on
     #: for each dimension, how far apart its numbers stand that are pulled from memory
     apart: tuple[int, ...] | None = None

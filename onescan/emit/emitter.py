@@ -154,6 +154,7 @@ class Emitter(Loops):
             lanes=self.plan.local_lanes(var),
             steady=steady,
             cuts=_joined(var, operands) if pointwise else (),
+            patchwork=any(a.patchwork for a in operands),
         )
 
     def stored(

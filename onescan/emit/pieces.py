@@ -37,6 +37,9 @@ from onescan.emit.emitter import Emitter
 from onescan.emit.structural import RULES as WRITTEN
 from onescan.loop import Equation
 
+#: operations of other pieces, at each place, from which a walk is better cut
+WASTE = 16
+
 Shape = tuple[int, ...]
 Window = tuple[Array, Shape]
 
@@ -75,7 +78,15 @@ class Pieces:
             lanes=lanes if lanes is not None else first.lanes,
             steady=all(part.steady for part in self.parts),
             cuts=self._cuts(len(shape)),
+            patchwork=self._is_patchwork(),
         )
+
+    def _is_patchwork(self) -> bool:
+        """Whether a position that is not known costs much more than one that is."""
+        if any(part.patchwork for part in self.parts):
+            return True
+        costs = [part.cost for part in self.parts]
+        return self.windows is None and sum(costs) - max(costs) > WASTE
 
     def _cuts(self, rank: int) -> Cuts:
         found: list[set[int]] = [set() for _ in range(rank)]

@@ -9,6 +9,8 @@ places, read and written in turns.
 
 from __future__ import annotations
 
+from collections.abc import Sequence, Set
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -17,7 +19,7 @@ from llvmlite import ir
 
 from onescan.emit import pieces
 from onescan.emit import types as ty
-from onescan.emit.arrays import Array, Index, Memory, Vec, add, scale, spanning
+from onescan.emit.arrays import Array, Cuts, Index, Memory, Vec, add, scale, spanning
 from onescan.emit.control import emit_body, renew
 from onescan.emit.emitter import CHEAP
 from onescan.emit.paired import PairedTile
@@ -32,7 +34,12 @@ AGAIN = 4
 #: numbers of a value from which it is written together with others
 TOGETHER = 256
 
+#: runs of rows that the code of a walk is written for
+MOST_RUNS = 9
+
 Pairs = list[tuple[Array, Array]]
+#: (first row, the row after the last) of each
+Runs = list[tuple[int, int]]
 
 
 class StencilEmitter(CpuEmitter):
@@ -71,7 +78,7 @@ class StencilEmitter(CpuEmitter):
         No target is read by any of the values.
         """
         *outer, row = pairs[0][0].shape
-        cuts = {c for _, source in pairs for c in (source.cuts or (set(),))[-1]}
+        cuts = _cuts([source for _, source in pairs], 1 + len(outer))
 
         def visit(index: tuple[Index, ...]) -> None:
             values = {id(source): source.at(index) for _, source in pairs}
@@ -79,20 +86,25 @@ class StencilEmitter(CpuEmitter):
                 memory: Any = target.memory
                 memory.store(self.b, index, values[id(source)])
 
-        self._rows(tuple(outer), (), lambda index: self._row(row, cuts, index, visit))
+        rows = [sorted({0, n, *cut}) for n, cut in zip(outer, cuts, strict=False)]
+        walked = lambda index: self._row(row, cuts[-1], index, visit)
+        self._rows([list(pairwise(bounds)) for bounds in rows], (), walked)
 
-    def _rows(self, counts: tuple[int, ...], done: Any, body: Any) -> None:
-        if len(done) == len(counts):
+    def _rows(self, runs: Sequence[Runs], done: Any, body: Any) -> None:
+        """What is to be done for each row, from one cut to the next."""
+        if not runs:
             body(done)
-        elif counts[len(done)] == 1:
-            self._rows(counts, (*done, 0), body)
-        else:
-            count = counts[len(done)]
-            with self.loop(count) as i:
-                spanning(self.b, i, 0, count - 1)
-                self._rows(counts, (*done, i), body)
+            return
+        for start, end in runs[0]:
+            if end - start == 1:
+                self._rows(runs[1:], (*done, start), body)
+                continue
+            with self.loop(end - start) as k:
+                i: Any = add(self.b, k, start)
+                spanning(self.b, i, start, end - 1)
+                self._rows(runs[1:], (*done, i), body)
 
-    def _row(self, size: int, cuts: set[int], index: Any, visit: Any) -> None:
+    def _row(self, size: int, cuts: Set[int], index: Any, visit: Any) -> None:
         """A row, in runs of vectors that lie in one piece, and those across two."""
         for start, vectors, width in self.stretches(size):
             for first, count in _runs(start, vectors, width, cuts):
@@ -105,7 +117,19 @@ class StencilEmitter(CpuEmitter):
                     visit((*index, Vec(base, width) if width > 1 else base))
 
 
-def _runs(start: int, count: int, width: int, cuts: set[int]) -> list[tuple[int, int]]:
+def _cuts(sources: Sequence[Array], rank: int) -> Cuts:
+    """Where to cut loops over values: over rows only where pieces cost much."""
+    found: list[frozenset[int]] = [frozenset()] * rank
+    for source in sources:
+        for d, cuts in enumerate(source.cuts):
+            if d == rank - 1 or source.patchwork:
+                found[d] |= cuts
+    if prod(1 + len(cuts) for cuts in found[:-1]) > MOST_RUNS:
+        return (*[frozenset()] * (rank - 1), found[-1])
+    return tuple(found)
+
+
+def _runs(start: int, count: int, width: int, cuts: Set[int]) -> list[tuple[int, int]]:
     """(first position, vectors) of each run of vectors that are alike."""
     runs: list[tuple[int, int]] = []
     joined = False

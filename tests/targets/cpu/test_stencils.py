@@ -18,6 +18,7 @@ import onescan
 from onescan.plan.lanes import lane_axes
 from onescan.plan.merged import merged
 from onescan.plan.stencils import again, is_stencil, ways
+from onescan.plan.verify import verify
 from onescan.targets.cpu.machine import Machine
 from onescan.targets.cpu.target import Cpu
 
@@ -101,6 +102,44 @@ def test_a_step_is_one_walk_that_writes_nothing_but_carries():
     assert places == [str(2 * 64 * 64)] * 2  # two places of each carry
     step = text[text.index("loop") :]
     assert "insertelement <8 x float> poison" not in step  # no vector number by number
+
+
+PATCHES = {
+    "a row": lambda x: jnp.sin(x * 0.9).at[3].set(jnp.tanh(x[3])),
+    "the last row": lambda x: jnp.sin(x * 0.9).at[-1].set(jnp.tanh(x[0])),
+    "rows": lambda x: jnp.concatenate([jnp.sin(x[:7]), jnp.tanh(x[7:30]), x[30:]]),
+    "a row and a column": lambda x: (
+        jnp.sin(x).at[5].set(jnp.tanh(x[4])).at[:, 9].set(jnp.exp(-jnp.abs(x[:, 8])))
+    ),
+    "a part": lambda x: (
+        jnp.sin(x)
+        .at[5:9, 3:21]
+        .set(jnp.tanh(x[6:10, 2:20]) + jnp.exp(-(x[:4, :18] ** 2)))
+    ),
+    "turned": lambda x: jnp.sin(x).at[2].set(jnp.tanh(x[1]))[::-1] * 0.5,
+    "planes": lambda x: (
+        jnp.sin(x.reshape(8, 5, 45)).at[2, 1].set(jnp.tanh(x[0])).reshape(40, 45)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PATCHES)
+def test_pieces_that_cost_much_are_walked_one_by_one(name):
+    shape = (40, 45) if name == "planes" else (50, 45)
+    agree(lambda x, _: (PATCHES[name](x) * 0.99, None), grid(*shape))
+
+
+def test_no_piece_is_computed_where_another_is():
+    def body(x, _):
+        y = roll(x, 1, 1) + roll(x, 1, 0)
+        return jnp.concatenate([jnp.sin(y[:7]), jnp.tanh(y[7:30]), y[30:]]), None
+
+    agree(body, grid(64, 64))
+    loop, _ = loop_of(body, grid(64, 64), None, length=9)
+    target = Cpu(HOST)
+    plan = target.plan(loop)
+    assert plan.stencil
+    assert verify(plan.loop, target.build(plan).profile).is_good
 
 
 def test_what_is_no_stencil():
