@@ -63,12 +63,12 @@ def _value(plan: Plan, args: Sequence[Value], i: int) -> Value:
 
 
 def _is_moved(value: Value) -> bool:
-    """Whether time was the second axis of an array, and is the first of this."""
+    """Whether time was another axis of an array than the first, and is that here."""
     op = program.maker_of(source_of(value)[0])
     if op is None or op.name != "stablehlo.transpose":
         return False
     order = program.order_of(op)
-    return order[:2] == [1, 0] and order[2:] == sorted(order[2:])
+    return order[0] != 0 and order[1:] == sorted(order[1:])
 
 
 def _is_read_in_part(loop: Loop, k: int, lanes: set[int]) -> bool:
