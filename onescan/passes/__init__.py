@@ -25,6 +25,7 @@ from onescan.passes.linear import linear
 from onescan.passes.narrow import narrow
 from onescan.passes.orient import orient
 from onescan.passes.pairs import pairs
+from onescan.passes.partial_sums import partial_sums
 from onescan.passes.pieces import pieces
 from onescan.passes.placed import placed
 from onescan.passes.simplify import simplify
@@ -49,14 +50,15 @@ def _out(draws: Draws, sums: bool = False, batches: bool = True) -> tuple[Pass, 
 
 #: for a loop that becomes a kernel of a CPU
 PASSES = (
-    *(constants, simplify, inside, updates, accumulate, in_place, ahead, hoist, sink),
+    *(constants, simplify, inside, updates, partial_sums, accumulate, in_place),
+    *(ahead, hoist, sink),
     *(derive, simplify, spread, orient, collapse),
 )
 #: for one of a CPU at last
 LAST_PASSES = (placed, superwords)
 #: for one that becomes a kernel of a device with more threads than it may have lanes
 WIDE_PASSES = (
-    *(constants, simplify, inside, updates, accumulate, in_place),
+    *(constants, simplify, inside, updates, partial_sums, accumulate, in_place),
     *_out("all", True),
 )
 _accumulators = (simplify, partial(accumulate, reductions=True))

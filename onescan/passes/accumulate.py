@@ -21,6 +21,7 @@ helped by taking those out too (`reductions`), a logaddexp above all.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -31,7 +32,15 @@ from onescan import compat
 from onescan.loop import Loop, nbytes
 from onescan.passes.links import LOGADDEXP, REDUCTIONS, Link, Uses, link_from
 from onescan.passes.overtime import over_time
-from onescan.passes.split import Parts, Split, Values, parts_of, rebuilt, variables
+from onescan.passes.split import (
+    Parts,
+    Split,
+    Values,
+    parts_of,
+    reads,
+    rebuilt,
+    variables,
+)
 from onescan.passes.totals import Totals
 from onescan.passes.worth import described, operations, pays_to_sum
 from onescan.plan.lanes import lane_axes
@@ -68,7 +77,7 @@ class Accumulator:
 def accumulate(loop: Loop, reductions: bool = False) -> Split | None:
     """Take out the accumulators that are worth it."""
     parts = parts_of(loop)
-    found = _accumulators(parts)
+    found = accumulators(parts)
     if not found:
         return None
     totals = Totals(parts, parts.ys)
@@ -77,7 +86,7 @@ def accumulate(loop: Loop, reductions: bool = False) -> Split | None:
     if not taken:
         return None
     taken.sort(key=lambda a: a.place)
-    kept = _kept(parts, taken)
+    kept = kept_of(parts, taken)
     ys = set(variables(parts.ys))
     new = tuple(v for v in _in_order(parts, totals.left) if v not in ys)
 
@@ -113,7 +122,7 @@ def accumulate(loop: Loop, reductions: bool = False) -> Split | None:
     dear = [eqn for a in others if a.kind == LOGADDEXP for eqn in a.eqns]
     return Split(
         name="accumulate",
-        loop=rebuilt(loop, _without(parts, kept, new)),
+        loop=rebuilt(loop, without(parts, taken, new)),
         before=before,
         after=after,
         notes=_notes(loop, tuple(products.values()), others),
@@ -122,7 +131,11 @@ def accumulate(loop: Loop, reductions: bool = False) -> Split | None:
     )
 
 
-def _without(parts: Parts, kept: list[int], new: tuple[Var, ...]) -> Parts:
+def without(
+    parts: Parts, taken: Iterable[Accumulator], new: Iterable[Var] = ()
+) -> Parts:
+    """The body without some accumulators, which leaves more values behind."""
+    kept = kept_of(parts, taken)
     return parts.replace(
         carry=tuple(parts.carry[i] for i in kept),
         new_carry=tuple(parts.new_carry[i] for i in kept),
@@ -135,7 +148,8 @@ def _in_order(parts: Parts, wanted: set[Var]) -> list[Var]:
     return [v for v in (*parts.carry, *made) if v in wanted]
 
 
-def _accumulators(parts: Parts) -> list[Accumulator]:
+def accumulators(parts: Parts) -> list[Accumulator]:
+    """All carries of a body that only collect."""
     uses = Uses.of(parts)
     found = []
     for place, (old, new) in enumerate(zip(parts.carry, parts.new_carry, strict=True)):
@@ -196,27 +210,31 @@ def _blocking(
     if not rest:
         return []
     new = set().union(*(_missing(a, totals, through_sums=True) for a in rest))
-    with_them = _without(parts, _kept(parts, taken), tuple(totals.left))
-    left = (*totals.left, *new)
-    without = _without(parts, _kept(parts, [*taken, *rest]), left)
-    if _lanes(rebuilt(loop, without)) < MORE_LANES * _lanes(rebuilt(loop, with_them)):
+    with_them = without(parts, taken, totals.left)
+    alone = without(parts, [*taken, *rest], (*totals.left, *new))
+    lanes = independent(rebuilt(loop, with_them))
+    if independent(rebuilt(loop, alone)) < MORE_LANES * lanes:
         return []
     totals.leave(new)
     return rest
 
 
-def _kept(parts: Parts, taken: list[Accumulator]) -> list[int]:
+def kept_of(parts: Parts, taken: Iterable[Accumulator]) -> list[int]:
+    """The places of the other carries."""
     places = {a.place for a in taken}
     return [i for i in range(len(parts.carry)) if i not in places]
 
 
-def _lanes(loop: Loop) -> int:
-    """Independent positions, along all lane axes of a loop that has a carry."""
+def independent(loop: Loop) -> int:
+    """Independent positions, along all lane axes of a loop that has a carry.
+
+    Of what is read: a loop without its accumulators has inputs that nobody reads.
+    """
     if not loop.num_carry:
         return 0
-    members: list[tuple[Any, Any]] = [
-        next(iter(axis.items())) for axis in lane_axes(loop)
-    ]
+    read = reads(loop.body.jaxpr.eqns, loop.body.jaxpr.outvars)
+    axes = [axis for axis in lane_axes(loop) if not read.isdisjoint(axis)]
+    members: list[tuple[Any, Any]] = [next(iter(axis.items())) for axis in axes]
     return prod(v.aval.shape[dims[0]] for v, dims in members)
 
 

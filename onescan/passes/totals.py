@@ -156,11 +156,18 @@ class Totals:
         return product.replace(invars=sides[::-1], params={**product.params, **changes})
 
     def evaluator(
-        self, fixed: Mapping[Var, Any], stacked: Mapping[Var, Any], length: int
+        self,
+        fixed: Mapping[Var, Any],
+        stacked: Mapping[Var, Any],
+        length: int,
+        sums: Mapping[Var, Any] | None = None,
     ) -> Callable[[Any], Any]:
-        """A function from a value of the body to its sum over all steps."""
+        """A function from a value of the body to its sum over all steps.
+
+        Some of these sums may be known.
+        """
         whole = partial(over_time, self.parts.eqns, fixed, stacked, length=length)
-        known: dict[Var, Any] = {}
+        known: dict[Var, Any] = dict(sums or {})
 
         def total(v: Any) -> Any:
             if self.is_fixed(v):

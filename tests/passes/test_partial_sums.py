@@ -1,0 +1,140 @@
+"""Sums over lanes and steps: a total for each lane, and one sum after the loop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from engines import run
+from jax import lax
+from passing import assert_same, core_of, loop_of, notes_of, shown, splits_of
+
+import onescan
+from onescan.passes import PASSES
+from onescan.passes.partial_sums import MOST, partial_sums
+
+STATE = jnp.linspace(-1.0, 1.0, 4 * 16).reshape(4, 16)
+ZERO = jnp.float32(0)
+
+
+def collecting(add: Any) -> Any:
+    """A loop whose second carry has something of all lanes added."""
+
+    def step(carry: Any, x: Any) -> Any:
+        h, total = carry
+        h = jnp.tanh(h + x)
+        return (h, add(total, h)), None
+
+    return step
+
+
+SUMS = {
+    "sum": lambda t, h: t + h.sum(),
+    "mean": lambda t, h: t + h.mean(),
+    "less": lambda t, h: t - (h * h).sum() / 3,
+    "two of them": lambda t, h: t + h.sum() + (h * h).sum(),
+    "on both sides": lambda t, h: (h * 2).sum() + t,
+    "of a sum": lambda t, h: t + (h * h).sum(0).sum(),
+    "turned": lambda t, h: t - 2 * h.T.sum(),
+}
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_each_lane_has_a_total(name: str) -> None:
+    init = STATE, jnp.float32(3)
+    xs = jnp.linspace(-1.0, 1.0, 5)
+    loop, args = loop_of(collecting(SUMS[name]), init, xs)
+    (split,) = splits_of(loop, partial_sums)
+    body = "\n".join(shown(split.loop.body))
+    assert "reduce_sum" not in body
+    assert split.loop.num_carry == (3 if name == "two of them" else 2)
+    assert_same(loop, [split], args)
+
+
+def test_the_body_that_is_left() -> None:
+    loop, _ = loop_of(collecting(SUMS["mean"]), (STATE, ZERO), jnp.ones(5))
+    splits = splits_of(loop, partial_sums)
+    assert shown(core_of(splits).body) == [
+        "in  a:float32[4,16] b:float32[4,16] c:float32[]",
+        "d:float32[4,16] = add a c",
+        "e:float32[4,16] = tanh d",
+        "f:float32[4,16] = add b e",
+        "out e f",
+    ]
+    assert notes_of(splits[-1]) == [
+        "took 1 sum (t + h.mean(), test_partial_sums.py:0) over steps in each lane, "
+        "then over lanes"
+    ]
+
+
+def test_rows_share_weights() -> None:
+    """The gradient of what all rows share is a total for each row."""
+
+    def loss(weights: Any, xs: Any) -> Any:
+        rows = lambda xs: lax.scan(lambda h, x: (h * weights + x, h), xs[0], xs)[1]
+        return jnp.sum(jnp.sin(jax.vmap(rows)(xs)))
+
+    weights = jnp.linspace(0.1, 0.9, 3)
+    xs = jnp.linspace(-1.0, 1.0, 20 * 7 * 3).reshape(20, 7, 3)
+    gradient = jax.grad(loss, (0, 1))
+    native, xla = (run(engine, gradient, weights, xs) for engine in ("native", "xla"))
+    for ours, stock in zip(native, xla, strict=True):
+        np.testing.assert_allclose(ours, stock, 1e-4, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "taken"), [("int32", 1), ("uint8", 1), ("bfloat16", 0), ("float16", 0)]
+)
+def test_types(dtype: str, taken: int) -> None:
+    """Numbers of two bytes would lose what a total of them has."""
+
+    def step(carry: Any, x: Any) -> Any:
+        h, total = carry
+        h = h * 3 + x
+        return (h, total + jnp.sum(h, dtype=h.dtype)), None
+
+    init = jnp.arange(40).astype(dtype), jnp.zeros((), dtype)
+    loop, args = loop_of(step, init, jnp.arange(5).astype(dtype))
+    splits = splits_of(loop, partial_sums)
+    assert len(splits) == taken
+    if taken:
+        assert_same(loop, splits, args)
+
+
+def test_what_stays() -> None:
+    def left(add: Any, state: Any = STATE, total: Any = ZERO) -> bool:
+        loop, _ = loop_of(collecting(add), (state, total), jnp.ones(3))
+        return partial_sums(loop) is None
+
+    assert not left(SUMS["sum"])
+    assert left(lambda t, h: t + h.max())
+    assert left(lambda t, h: (t + h.sum()) * 0.5)  # read by more than the sum
+    assert left(lambda t, h: t + h[0].sum() * t)
+    assert left(lambda t, h: t + h, total=STATE)  # not over lanes
+    assert left(lambda t, h: t + h.T @ h, total=jnp.zeros((16, 16)))
+    assert left(SUMS["sum"], jnp.zeros(MOST // 4 + 1))  # too many totals
+    mixed = lambda t, h: t + jnp.roll(h, 1).sum()
+    step = lambda c, x: ((jnp.cumsum(c[0]), mixed(c[1], c[0])), None)
+    loop, _ = loop_of(step, (jnp.ones(40), ZERO), jnp.ones(3))
+    assert partial_sums(loop) is None  # nothing is independent without it either
+
+
+def test_products_leave_the_loop_all_the_same() -> None:
+    def loss(weights: Any, bias: Any, xs: Any) -> Any:
+        step = lambda h, x: (jnp.tanh(h @ weights + bias + x), None)
+        return lax.scan(step, jnp.zeros((32, 16)), xs)[0].sum()
+
+    args = STATE.T @ STATE / 9, jnp.zeros(16), jnp.ones((20, 32, 16)) * STATE[0]
+    onescan.clear_report()
+    gradient = jax.grad(loss, (0, 1))
+    native, xla = (run(engine, gradient, *args) for engine in ("native", "xla"))
+    for ours, stock in zip(native, xla, strict=True):
+        np.testing.assert_allclose(ours, stock, 1e-4, 1e-3)
+
+
+def test_comes_before_what_would_stack() -> None:
+    names = [getattr(p, "__name__", "") for p in PASSES]
+    assert names.index("partial_sums") < names.index("accumulate")
