@@ -39,6 +39,9 @@ def operations() -> dict[str, tuple[Any, Step]]:
     i = jnp.arange(SIZE, dtype=jnp.int32) * 7919
     rows = x.reshape(32, 64)
     far = jnp.arange(SIZE) * 5 % SIZE
+    matrix = jnp.sin(jnp.arange(1e6).reshape(1000, 1000)) / 25
+    vector, half = x[:1000], (x[:1024].reshape(8, 128)).astype("float16")
+    weights = matrix[:128, :128].astype("float16")
     slowly = lambda f: lambda c: c + f(c) * 0.01
     functions: dict[str, Step] = {
         "tanh": jnp.tanh,
@@ -65,6 +68,13 @@ def operations() -> dict[str, tuple[Any, Step]]:
         "where": (x, lambda c: jnp.where(c > 0.1, c * 0.9, c + 0.1)),
         "flip": (x, lambda c: c[::-1] * 0.99),
         "roll": (x, lambda c: jnp.roll(c, 1) * 0.99),
+        "tile": (x, lambda c: jnp.tile(c[:999], 3)[:SIZE] * 0.99),
+        "repeat": (x, lambda c: jnp.repeat(c, 2)[:SIZE] * 0.99),
+        "turned rows, flat": (x, lambda c: c.reshape(32, 64)[::-1].reshape(-1) * 0.99),
+        "transpose": (matrix[:100, :100], lambda c: c.T * 0.99),
+        "matrix @ vector": (vector, lambda c: jnp.tanh(matrix @ c)),
+        "vector @ matrix": (vector, lambda c: jnp.tanh(c @ matrix)),
+        "float16 product": (half, lambda c: jnp.tanh(c @ weights)),
         "every second": (x, lambda c: c.at[: SIZE // 2].set(c[::2] * 0.99)),
         "gather": (x, lambda c: c[far] * 0.99),
         "gather by data": (x, lambda c: c[(jnp.abs(c) * 2000).astype(int)] * 0.99),

@@ -50,7 +50,7 @@ def _out(draws: Draws, sums: bool = False, batches: bool = True) -> tuple[Pass, 
 
 #: for a loop that becomes a kernel of a CPU
 PASSES = (
-    *(constants, simplify, inside, updates, partial_sums, accumulate, in_place),
+    *(constants, simplify, partial_sums, inside, updates, accumulate, in_place),
     *(ahead, hoist, sink),
     *(derive, simplify, spread, orient, collapse),
 )
@@ -58,7 +58,7 @@ PASSES = (
 LAST_PASSES = (placed, superwords)
 #: for one that becomes a kernel of a device with more threads than it may have lanes
 WIDE_PASSES = (
-    *(constants, simplify, inside, updates, partial_sums, accumulate, in_place),
+    *(constants, simplify, partial_sums, inside, updates, accumulate, in_place),
     *_out("all", True),
 )
 _accumulators = (simplify, partial(accumulate, reductions=True))

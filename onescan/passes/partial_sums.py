@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.extend.core import JaxprEqn, Literal, Var
+from jax.extend.core import JaxprEqn, Var
 
 from onescan import compat
 from onescan.loop import Loop, nbytes
@@ -31,9 +31,12 @@ from onescan.passes.accumulate import (
 )
 from onescan.passes.split import Parts, Split, Values, parts_of, rebuilt
 from onescan.passes.totals import Totals
+from onescan.primitives import record_of
 
 #: bytes of the totals of all lanes: a few carries that are read and written
 MOST = 1 << 18
+#: linear operations between a sum and the carry that are looked through
+DEPTH = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,10 +54,8 @@ def partial_sums(loop: Loop) -> Split | None:
     parts = parts_of(loop)
     known = Totals(parts, ())
     collected = [a for a in accumulators(parts) if a.kind == "sum"]
-    found = {a: terms for a in collected if (terms := _terms(a, known))}
-    every: dict[Any, Total] = {
-        g: _total(g) for terms in found.values() for g in terms.values()
-    }
+    found = {a: sources for a in collected if (sources := _summed(a, known))}
+    every = {v: _total(v) for sources in found.values() for v in sources}
     if not every or nbytes([g.aval for g in every]) > MOST:
         return None
     others = [a for a in collected if a not in found]
@@ -94,29 +95,39 @@ def partial_sums(loop: Loop) -> Split | None:
     )
 
 
-def _terms(a: Accumulator, known: Totals) -> dict[Any, Any]:
-    """For each term of an accumulator what it is a sum of; empty if one is none."""
-    found = {term: _summed(term, known) for term in a.terms}
-    return {} if None in found.values() else found
+def _summed(a: Accumulator, known: Totals) -> list[Any]:
+    """What the terms of an accumulator are sums of; empty unless each sums lanes."""
+    found: list[Any] = []
+    for term in a.terms:
+        sources, over_lanes = _sources(term, known)
+        if not over_lanes or not all(_is_exact(v.aval.dtype) for v in sources):
+            return []
+        found += sources
+    return found
 
 
-def _summed(v: Any, known: Totals) -> Any:
-    """The first operand of the sums that a value is made by, if it needs the carry."""
-    found: Any = None
-    while (maker := known.makers.get(v)) is not None:
-        operands = known.operands(maker)
-        if operands is None or len(operands) != 1 or known.is_product(maker):
-            break
-        (v,) = operands
-        if maker.primitive.name == "reduce_sum":
-            found = v
-        elif maker.primitive.name == "dot_general":
-            break
-    if found is None or isinstance(found, Literal) or known.kinds[found] != "bound":
-        return None
-    dtype: Any = found.aval.dtype
-    exact = jnp.issubdtype(dtype, np.integer) or np.dtype(dtype).itemsize >= 4
-    return found if exact and not jnp.issubdtype(dtype, np.bool_) else None
+def _sources(v: Any, known: Totals, depth: int = DEPTH) -> tuple[list[Any], bool]:
+    """The values that one is linear in, and whether there are sums of lanes between."""
+    if known.is_fixed(v):
+        return [], False
+    maker = known.makers.get(v)
+    if maker is None or known.is_ready(v) or record_of(maker).kind == "product":
+        return [v], False
+    operands = known.operands(maker) if depth else None
+    if operands is None:
+        return [v], False
+    below, over_lanes = [], maker.primitive.name == "reduce_sum"
+    for x in operands:
+        sources, sums = _sources(x, known, depth - 1)
+        below += sources
+        over_lanes |= sums
+    return (below, True) if over_lanes else ([v], False)
+
+
+def _is_exact(dtype: Any) -> bool:
+    """Whether a total of numbers of this type loses nothing of them."""
+    wide = np.dtype(dtype).itemsize >= 4
+    return jnp.issubdtype(dtype, np.integer) or (wide and dtype != np.bool_)
 
 
 def _total(g: Any) -> Total:

@@ -39,6 +39,7 @@ SUMS = {
     "on both sides": lambda t, h: (h * 2).sum() + t,
     "of a sum": lambda t, h: t + (h * h).sum(0).sum(),
     "turned": lambda t, h: t - 2 * h.T.sum(),
+    "and a number": lambda t, h: t + (h.sum() - h[0, 0]),
 }
 
 
@@ -50,7 +51,7 @@ def test_each_lane_has_a_total(name: str) -> None:
     (split,) = splits_of(loop, partial_sums)
     body = "\n".join(shown(split.loop.body))
     assert "reduce_sum" not in body
-    assert split.loop.num_carry == (3 if name == "two of them" else 2)
+    assert split.loop.num_carry == (3 if name in ("two of them", "and a number") else 2)
     assert_same(loop, [split], args)
 
 
@@ -120,6 +121,39 @@ def test_what_stays() -> None:
     step = lambda c, x: ((jnp.cumsum(c[0]), mixed(c[1], c[0])), None)
     loop, _ = loop_of(step, (jnp.ones(40), ZERO), jnp.ones(3))
     assert partial_sums(loop) is None  # nothing is independent without it either
+
+
+def test_lanes_share_numbers_of_a_vector() -> None:
+    """Their gradients are sums, put together in the steps."""
+
+    def loss(rates: Any, state: Any) -> Any:
+        def step(z: Any, _: Any) -> Any:
+            a, b = rates
+            return z + 0.01 * jnp.stack([a * z[0] - z[0] * z[1], b * z[1]]), z
+
+        rows = lambda z: lax.scan(step, z, None, 30)
+        return jnp.sum(jnp.sin(jax.vmap(rows)(state)[1]))
+
+    args = jnp.asarray([1.0, 0.3]), jnp.linspace(0.5, 1.5, 200).reshape(100, 2)
+    gradient = jax.grad(loss, (0, 1))
+    onescan.clear_report()
+    native, xla = (run(engine, gradient, *args) for engine in ("native", "xla"))
+    for ours, stock in zip(native, xla, strict=True):
+        np.testing.assert_allclose(ours, stock, 1e-4, 1e-4)
+    assert all(row.engine == "native" for row in onescan.report())
+    assert "then over lanes" in " ".join(str(onescan.report()).split())
+
+
+def test_long_chains_are_looked_through_in_part() -> None:
+    def step(carry: Any, x: Any) -> Any:
+        h, total = carry
+        h, term = jnp.tanh(h + x), h.sum()
+        for _ in range(2000):
+            term = -term
+        return (h, total + term), None
+
+    loop, _ = loop_of(step, (STATE, ZERO), jnp.ones(3))
+    assert partial_sums(loop) is None
 
 
 def test_products_leave_the_loop_all_the_same() -> None:
