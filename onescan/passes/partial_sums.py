@@ -35,15 +35,17 @@ from onescan.primitives import record_of
 
 #: bytes of the totals of all lanes: a few carries that are read and written
 MOST = 1 << 18
+#: values in the order in which they were found, and whether there are sums between
+Sources = tuple[dict[Any, None], bool]
+Found = dict[Any, Sources]
 #: linear operations between a sum and the carry that are looked through
 DEPTH = 64
 
 
 @dataclass(frozen=True, eq=False)
 class Total:
-    """What an accumulator sums over lanes, and the carry that collects it for each."""
+    """A carry that collects what an accumulator sums over lanes, for each of them."""
 
-    term: Var
     old: Var
     new: Var
     add: JaxprEqn
@@ -99,29 +101,35 @@ def _summed(a: Accumulator, known: Totals) -> list[Any]:
     """What the terms of an accumulator are sums of; empty unless each sums lanes."""
     found: list[Any] = []
     for term in a.terms:
-        sources, over_lanes = _sources(term, known)
+        sources, over_lanes = _sources(term, known, {})
         if not over_lanes or not all(_is_exact(v.aval.dtype) for v in sources):
             return []
         found += sources
     return found
 
 
-def _sources(v: Any, known: Totals, depth: int = DEPTH) -> tuple[list[Any], bool]:
+def _sources(v: Any, known: Totals, seen: Found, depth: int = DEPTH) -> Sources:
     """The values that one is linear in, and whether there are sums of lanes between."""
     if known.is_fixed(v):
-        return [], False
+        return {}, False
+    if v not in seen:
+        seen[v] = _sources_below(v, known, seen, depth)
+    return seen[v]
+
+
+def _sources_below(v: Any, known: Totals, seen: Found, depth: int) -> Sources:
     maker = known.makers.get(v)
     if maker is None or known.is_ready(v) or record_of(maker).kind == "product":
-        return [v], False
+        return {v: None}, False
     operands = known.operands(maker) if depth else None
     if operands is None:
-        return [v], False
-    below, over_lanes = [], maker.primitive.name == "reduce_sum"
+        return {v: None}, False
+    below, over_lanes = {}, maker.primitive.name == "reduce_sum"
     for x in operands:
-        sources, sums = _sources(x, known, depth - 1)
-        below += sources
+        sources, sums = _sources(x, known, seen, depth - 1)
+        below |= sources
         over_lanes |= sums
-    return (below, True) if over_lanes else ([v], False)
+    return (below, True) if over_lanes else ({v: None}, False)
 
 
 def _is_exact(dtype: Any) -> bool:
@@ -135,7 +143,7 @@ def _total(g: Any) -> Total:
     old, new, kind = Var(g.aval), Var(g.aval), g.aval
     like = jax.ShapeDtypeStruct(kind.shape, kind.dtype)
     (add,) = jax.make_jaxpr(lax.add)(like, like).jaxpr.eqns
-    return Total(g, old, new, add.replace(invars=[old, g], outvars=[new]))
+    return Total(old, new, add.replace(invars=[old, g], outvars=[new]))
 
 
 def _with(parts: Parts, totals: list[Total]) -> Parts:

@@ -156,6 +156,17 @@ def test_long_chains_are_looked_through_in_part() -> None:
     assert partial_sums(loop) is None
 
 
+def test_what_is_used_often_is_looked_at_once() -> None:
+    def doubled(total: Any, h: Any) -> Any:
+        term = h.sum()
+        for _ in range(30):
+            term = (term + term) / 2
+        return total + term
+
+    loop, args = loop_of(collecting(doubled), (STATE, ZERO), jnp.ones(3))
+    assert_same(loop, splits_of(loop, partial_sums), args)
+
+
 def test_products_leave_the_loop_all_the_same() -> None:
     def loss(weights: Any, bias: Any, xs: Any) -> Any:
         step = lambda h, x: (jnp.tanh(h @ weights + bias + x), None)
