@@ -49,6 +49,8 @@ def _is_read_by_elements(e: Emitter, eqn: Equation, x: Array, across: int) -> bo
         return False
     if x.stride(last) != 1 or min(x.shape[across], x.shape[last]) < width:
         return False
+    if e.body.in_part.get(eqn.outvars[0]) is not None:
+        return False
     products = {
         id(other) for other in e.body.jaxpr.eqns if record_of(other).kind == "product"
     }

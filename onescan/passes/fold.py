@@ -88,7 +88,8 @@ def folded(eqn: Equation) -> Any:
     if name not in KNOWN:
         exact = whole and aval.dtype.kind in "biuf"
         if exact or _is_rounded(values[0], aval):
-            return Literal(values[0].astype(aval.dtype), aval)
+            with np.errstate(over="ignore"):
+                return Literal(values[0].astype(aval.dtype), aval)
         return None
     if not whole:
         return None
