@@ -58,7 +58,7 @@ PASSES = (
 LAST_PASSES = (placed, superwords)
 #: for one that becomes a kernel of a device with more threads than it may have lanes
 WIDE_PASSES = (
-    *(constants, simplify, partial_sums, inside, updates, accumulate, in_place),
+    *(constants, simplify, inside, updates, accumulate, in_place),
     *_out("all", True),
 )
 _accumulators = (simplify, partial(accumulate, reductions=True))
