@@ -89,5 +89,7 @@ def _leaving(
 LEAVES_TO: dict[str, Place] = {
     "simplify": "nowhere",
     "ahead": "ahead",
-    **dict.fromkeys(("accumulate", "sink", "derive", "linear"), "after"),
+    **dict.fromkeys(
+        ("partial_sums", "accumulate", "sink", "derive", "linear"), "after"
+    ),
 }
