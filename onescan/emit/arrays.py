@@ -26,7 +26,7 @@ from onescan.emit import types as ty
 from onescan.emit.builder import never_changes
 from onescan.emit.constants import integer
 from onescan.emit.joining import together
-from onescan.emit.lines import Line
+from onescan.emit.lines import Line, multiple_of
 from onescan.emit.math.features import AVX512, has
 
 
@@ -117,13 +117,6 @@ def is_one(x: Index) -> bool:
 def is_scalar(x: Index) -> bool:
     """Whether an index is one position, not one for each lane."""
     return not isinstance(x, Vec) and not _is_vector(x)
-
-
-def multiple_of(index: Index) -> int:
-    """A number that is known to divide an index; 0 if that is 0."""
-    if isinstance(index, int):
-        return index
-    return index.multiple if isinstance(index, Line) else 1
 
 
 DEEPEST = 8

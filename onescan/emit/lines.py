@@ -32,6 +32,13 @@ class Line:
         return self.text
 
 
+def multiple_of(index: Any) -> int:
+    """A number that is known to divide an index; 0 if that is 0."""
+    if isinstance(index, int):
+        return index
+    return index.multiple if isinstance(index, Line) else 1
+
+
 class Place(Line):
     """A pointer into the memory `root`, at a known byte or (None) somewhere."""
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -29,6 +28,7 @@ from onescan.passes.accumulate import (
     kept_of,
     without,
 )
+from onescan.passes.inline import expand
 from onescan.passes.split import Parts, Split, Values, parts_of, rebuilt
 from onescan.passes.totals import Totals
 from onescan.primitives import record_of
@@ -47,8 +47,8 @@ class Total:
     """A carry that collects what an accumulator sums over lanes, for each of them."""
 
     old: Var
-    new: Var
-    add: JaxprEqn
+    new: Any
+    eqns: list[JaxprEqn]
 
 
 def partial_sums(loop: Loop) -> Split | None:
@@ -57,7 +57,7 @@ def partial_sums(loop: Loop) -> Split | None:
     known = Totals(parts, ())
     collected = [a for a in accumulators(parts) if a.kind == "sum"]
     found = {a: sources for a in collected if (sources := _summed(a, known))}
-    every = {v: _total(v) for sources in found.values() for v in sources}
+    every = {v: _total(v, a.eqns[-1]) for a, some in found.items() for v in some}
     if not every or nbytes([g.aval for g in every]) > MOST:
         return None
     others = [a for a in collected if a not in found]
@@ -134,16 +134,14 @@ def _sources_below(v: Any, known: Totals, seen: Found, depth: int) -> Sources:
 
 def _is_exact(dtype: Any) -> bool:
     """Whether a total of numbers of this type loses nothing of them."""
-    wide = np.dtype(dtype).itemsize >= 4
-    return jnp.issubdtype(dtype, np.integer) or (wide and dtype != np.bool_)
+    return jnp.issubdtype(dtype, np.integer) or np.dtype(dtype).itemsize >= 4
 
 
-def _total(g: Any) -> Total:
-    """A carry that collects the values of another variable."""
-    old, new, kind = Var(g.aval), Var(g.aval), g.aval
-    like = jax.ShapeDtypeStruct(kind.shape, kind.dtype)
-    (add,) = jax.make_jaxpr(lax.add)(like, like).jaxpr.eqns
-    return Total(old, new, add.replace(invars=[old, g], outvars=[new]))
+def _total(g: Any, where: JaxprEqn) -> Total:
+    """A carry that collects the values of another variable, in place of `where`."""
+    old, eqns = Var(g.aval), []
+    (new,) = expand(lambda total, g: [lax.add(total, g)], [old, g], where, eqns)
+    return Total(old, new, eqns)
 
 
 def _with(parts: Parts, totals: list[Total]) -> Parts:
@@ -151,5 +149,5 @@ def _with(parts: Parts, totals: list[Total]) -> Parts:
     return parts.replace(
         carry=(*parts.carry, *(t.old for t in totals)),
         new_carry=(*parts.new_carry, *(t.new for t in totals)),
-        eqns=(*parts.eqns, *(t.add for t in totals)),
+        eqns=(*parts.eqns, *(eqn for t in totals for eqn in t.eqns)),
     )
