@@ -6,13 +6,13 @@ what is timed has in it what it takes to bring them where a loop wants them.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from chosen import chosen
 from differences import difference
 from jax import lax
 from rich.console import Console
@@ -107,20 +107,12 @@ def cases() -> dict[str, tuple[Callable[..., Any], Any, Any]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--only", nargs="+", metavar="NAME", default=[""])
-    only = parser.parse_args().only
+    asked = chosen(cases, __doc__, EXAMPLES)
     onescan.install()
     console, failed = Console(), 0
     table = Table("batch", "stock", "onescan", "faster", "differs by", box=None)
     with console.status("compiling and timing") as status:
-        for name, (f, *args) in cases().items():
-            if not any(part in name for part in only):
-                continue
+        for name, (f, *args) in asked.items():
             status.update(name)
             calls, results = {}, {}
             for title, engine in (("stock", "xla"), ("onescan", "auto")):

@@ -7,12 +7,12 @@ operation that is slower here is one to look at.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from chosen import chosen
 from jax import lax
 from rich.console import Console
 from rich.table import Table
@@ -112,20 +112,13 @@ def nanoseconds(step: Step, start: Any) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--only", nargs="+", metavar="NAME", default=[""])
-    only = parser.parse_args().only
+    asked = chosen(operations, __doc__, EXAMPLES)
     table = Table("operation", box=None)
     for title in ("XLA, ns", "onescan, ns", "times as fast"):
         table.add_column(title, justify="right")
     console = Console()
-    chosen = {n: o for n, o in operations().items() if any(k in n for k in only)}
     with console.status("compiling and timing") as status:
-        for name, (start, step) in chosen.items():
+        for name, (start, step) in asked.items():
             status.update(name)
             xla, ours = nanoseconds(step, start).values()
             ratio = xla / max(ours, 1e-3)
