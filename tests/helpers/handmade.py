@@ -91,19 +91,6 @@ def witness(tiles: int, factor: float = 1.0) -> Kernel:
     return per_tile(body, 1, 2, tiles, threads=True)
 
 
-def sleeper(tiles: int, milliseconds: int) -> Kernel:
-    """Each tile sleeps, the second ten times as long as the others."""
-
-    def body(b: ir.IRBuilder, t: Any, out: Any) -> None:
-        sleep = declared(b.module, "usleep", ir.IntType(32), ir.IntType(32))
-        second = b.icmp_signed("==", t, I64(1))
-        long, short = (ir.IntType(32)(1000 * milliseconds * n) for n in (10, 1))
-        b.call(sleep, [b.select(second, long, short)])
-        b.store(F32(1), at(b, out, t))
-
-    return per_tile(body, 0, 1, tiles, threads=True)
-
-
 def calling(function: Any, tiles: int, threads: bool = False) -> Kernel:
     """Calls ``function(tile)`` of ctypes for each tile; one result, left as it is."""
     address = ctypes.cast(function, ctypes.c_void_p).value

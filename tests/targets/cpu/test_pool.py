@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from handmade import axpy, calling, sleeper, witness
+from handmade import axpy, calling, witness
 from processes import output
 
 from onescan.targets.cpu import available, handler, interrupts
@@ -233,6 +233,7 @@ def test_a_caller_that_waits_long_sleeps(monkeypatch: pytest.MonkeyPatch):
     @ctypes.CFUNCTYPE(ctypes.c_long, *[ctypes.c_long] * 7)
     def counting_syscall(*numbers: int) -> int:
         asked.append(numbers[2])
+        asleep.set()
         return libc.syscall(*map(ctypes.c_long, numbers))
 
     text = handler.runtime_text().replace("@syscall", "@counting_syscall")
@@ -240,21 +241,29 @@ def test_a_caller_that_waits_long_sleeps(monkeypatch: pytest.MonkeyPatch):
     runtime = handler.load(text, {"counting_syscall": address})
     monkeypatch.setattr(handler, "runtime", lambda: runtime)
     helpers: list[threading.Thread] = []
+    begun = threading.Event()
+    asleep = threading.Event()
 
     def start(task: Callable[[], None]) -> None:
         helpers.append(threading.Thread(target=task))
         helpers[-1].start()
 
-    out = np.zeros(2, np.float32)
-    for _ in range(30):  # until the helper is the slower one
-        if asked:
-            break
-        FakeXla(2, start).call(sleeper(2, milliseconds=15), out)
-        assert out.tolist() == [1, 1]
-        helpers.pop().join()
+    @ctypes.CFUNCTYPE(None, ctypes.c_int64)
+    def tile(number: int) -> None:
+        """The helper's lasts until the caller, which has had its own, sleeps."""
+        del number
+        if threading.current_thread() in helpers:
+            begun.set()
+            assert asleep.wait(timeout=60)
+        else:
+            assert begun.wait(timeout=60)
+
+    out = np.zeros(1, np.float32)
+    FakeXla(2, start).call(calling(tile, 2, threads=True), out)
+    helpers.pop().join()
     wait, wake = 128, 129
     assert set(asked) == {wait, wake}
-    assert asked.count(wake) <= asked.count(wait) <= 2
+    assert asked.count(wake) == 1
 
 
 def test_the_job_is_freed_by_the_last_to_leave(monkeypatch: pytest.MonkeyPatch):
