@@ -1,4 +1,4 @@
-"""Reductions, cumulative operations, argmax and sort.
+"""Reductions and cumulative operations.
 
 The order of a reduction is fixed by the shapes and the plan, never by threads:
 up to four partial results take turns along the last reduced dimension and are
@@ -20,13 +20,15 @@ from onescan.emit import elementwise as el
 from onescan.emit import types as ty
 from onescan.emit.across_vectors import joined
 from onescan.emit.arrays import Array, Index, Vec, add, scale
-from onescan.emit.comparisons import compare, maximum, minimum
+from onescan.emit.comparisons import maximum, minimum
 from onescan.emit.convert import rounded
 from onescan.emit.emitter import Emitter
 from onescan.emit.folds import Combine, Fold, extreme, plain
 from onescan.emit.math.features import NEON, has
 from onescan.loop import Equation
 
+#: an element by where it is along the axes that go
+Pull = Callable[[tuple[Index, ...]], ty.Value]
 #: elements from which the largest is found in three parts
 MANY = 6
 
@@ -86,15 +88,9 @@ def reduction(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     memory = target.memory
     assert memory is not None
     rank = len(x.shape)
-    along = e.plan.minor(x.shape)
-    lengthwise = (
-        e.plan.inner_width > 1
-        and not any(lane and lane.vector for lane in x.lanes)
-        and along in axes
-        and x.shape[along] >= 4
-        and 0 not in x.shape
-    )
+    lengthwise = is_lengthwise(e, x, axes)
     if lengthwise:  # what vectors lie along comes last
+        along = e.plan.minor(x.shape)
         axes.sort(key=lambda i: (i == along, i))
 
     def full(index: tuple[Index, ...], reduced: tuple[Index, ...]) -> tuple:
@@ -105,33 +101,12 @@ def reduction(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     fold = fold_of(e.b, eqn.primitive.name, dtype, prod(sizes))
 
     def visit(places: list[tuple[Index, ...]]) -> None:
-        width = _index_width(places[0])
-        if not lengthwise:
-            pulls = [lambda r, i=i: x.at(full(i, r)) for i in places]
-            totals = accumulate(e, sizes, pulls, fold, dtype, width, x.cost)
+        pulls = [lambda r, i=i: x.at(full(i, r)) for i in places]
+        if lengthwise:
+            totals = lengthwise_totals(e, sizes, pulls, fold, dtype, x.cost)
         else:
-            totals = [list(fold.starts) for _ in places]
-            for begin, count, w in e.stretches(sizes[-1]):
-                pulls = [
-                    lambda r, i=i, begin=begin, w=w: x.at(
-                        full(i, (*r[:-1], _block(e, r, begin, w)))
-                    )
-                    for i in places
-                ]
-                parts = accumulate(
-                    e, [*sizes[:-1], count], pulls, fold, dtype, w * (w > 1), x.cost
-                )
-                totals = [
-                    [
-                        combine(
-                            e.b, dtype, held, *joined(e.b, [number], combine, dtype)
-                        )
-                        for combine, held, number in zip(
-                            fold.combines, total, part, strict=True
-                        )
-                    ]
-                    for total, part in zip(totals, parts, strict=True)
-                ]
+            width = index_width(places[0])
+            totals = accumulate(e, sizes, pulls, fold, dtype, width, x.cost)
         for index, total in zip(places, totals, strict=True):
             memory.store(e.b, index, rounded(e.b, fold.leave(e.b, total), dtype))
 
@@ -140,6 +115,45 @@ def reduction(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     cost = max(x.cost, 1) * max(pulled, 1) + JOINED * (len(fold.combines) - 1)
     e.nest_in_groups(target.shape, target.lanes, visit, vector, cost=cost)
     return [target]
+
+
+def is_lengthwise(e: Emitter, x: Array, axes: list[int]) -> bool:
+    """Whether the kernel's vectors lie along one of the axes."""
+    along = e.plan.minor(x.shape)
+    return (
+        e.plan.inner_width > 1
+        and not any(lane and lane.vector for lane in x.lanes)
+        and along in axes
+        and x.shape[along] >= 4
+        and 0 not in x.shape
+    )
+
+
+def lengthwise_totals(
+    e: Emitter, sizes: list[int], pulls: list[Pull], fold: Fold, dtype: Any, cost: int
+) -> list[list[ty.Value]]:
+    """The same as `accumulate`, by vectors along the last of the sizes."""
+    totals = [list(fold.starts) for _ in pulls]
+    for begin, count, w in e.stretches(sizes[-1]):
+        blocks = [
+            lambda r, pull=pull, begin=begin, w=w: pull(
+                (*r[:-1], _block(e, r, begin, w))
+            )
+            for pull in pulls
+        ]
+        parts = accumulate(
+            e, [*sizes[:-1], count], blocks, fold, dtype, w * (w > 1), cost
+        )
+        totals = [
+            [
+                combine(e.b, dtype, held, *joined(e.b, [number], combine, dtype))
+                for combine, held, number in zip(
+                    fold.combines, total, part, strict=True
+                )
+            ]
+            for total, part in zip(totals, parts, strict=True)
+        ]
+    return totals
 
 
 def _as_one(e: Emitter, x: Array, axes: list[int]) -> tuple[Array, list[int]]:
@@ -171,14 +185,14 @@ def _block(e: Emitter, reduced: tuple[Index, ...], begin: int, width: int) -> In
     return Vec(base, width) if width > 1 else base
 
 
-def _index_width(index: tuple[Index, ...]) -> int:
+def index_width(index: tuple[Index, ...]) -> int:
     return next((i.width for i in index if isinstance(i, Vec)), 0)
 
 
 def accumulate(
     e: Emitter,
     sizes: list[int],
-    pulls: list[Callable[[tuple[Index, ...]], ty.Value]],
+    pulls: list[Pull],
     fold: Fold,
     dtype: Any,
     width: int,
@@ -238,55 +252,6 @@ def accumulate(
     return results
 
 
-def arg_extreme(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
-    """The first position of the largest or smallest; NaN counts as both."""
-    (x,), (out,) = operands, eqn.outvars
-    (axis,) = eqn.params["axes"]
-    sign = ">" if eqn.primitive.name == "argmax" else "<"
-    dtype, number = x.dtype, np.dtype(out.aval.dtype)
-    x = e.once(x)
-    target = e.fresh(out)
-    memory = target.memory
-    assert memory is not None
-
-    def visit(index: tuple[Index, ...]) -> None:
-        width = _index_width(index)
-        kind = ty.with_width(ty.register_type(dtype), width)
-        best = e.entry.alloca(kind)
-        where = e.entry.alloca(ty.with_width(ty.register_type(number), width))
-        place = lambda k: (*index[:axis], k, *index[axis:])
-        e.b.store(ty.splat(e.b, x.at(place(0)), width), best)
-        e.b.store(ty.constant(ty.register_type(number), 0, width), where)
-
-        def step(ks: tuple[Index, ...]) -> None:
-            (k,) = ks
-            k = k + 1 if isinstance(k, int) else e.b.add(k, ir.Constant(ty.I64, 1))
-            value = ty.splat(e.b, x.at(place(k)), width)
-            held = e.b.load(best)
-            better = compare(e.b, dtype, sign, value, held)
-            if ty.is_float(dtype):
-                is_nan = e.b.fcmp_unordered("uno", value, value)
-                was_nan = e.b.fcmp_unordered("uno", held, held)
-                better = e.b.and_(e.b.or_(better, is_nan), e.b.not_(was_nan))
-            e.b.store(e.b.select(better, value, held), best)
-            here = ty.splat(e.b, as_number(e, k, number), width)
-            e.b.store(e.b.select(better, here, e.b.load(where)), where)
-
-        e.for_each([x.shape[axis] - 1], step)
-        memory.store(e.b, index, e.b.load(where))
-
-    e.nest(target.shape, target.lanes, visit)
-    return [target]
-
-
-def as_number(e: Emitter, k: Index, dtype: np.dtype) -> ty.Value:
-    """A position as a number of a type."""
-    kind = ty.register_type(dtype)
-    if isinstance(k, int):
-        return ir.Constant(kind, k)
-    return k if kind == ty.I64 else e.b.trunc(k, kind)  # type: ignore[return-value]
-
-
 CUMULATIVE: dict[str, Combine] = {
     "cumsum": _add,
     "cumprod": _mul,
@@ -307,7 +272,7 @@ def cumulative(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     lanes = tuple(l for i, l in enumerate(target.lanes) if i != axis)
 
     def visit(index: tuple[Index, ...]) -> None:
-        width = _index_width(index)
+        width = index_width(index)
         cell = e.entry.alloca(ty.with_width(ty.register_type(dtype), width))
 
         def place(k: Index) -> tuple[Index, ...]:
@@ -339,7 +304,5 @@ def cumulative(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
 
 RULES = {
     **dict.fromkeys(KINDS, reduction),
-    "argmax": arg_extreme,
-    "argmin": arg_extreme,
     **dict.fromkeys(CUMULATIVE, cumulative),
 }

@@ -11,6 +11,7 @@ from typing import Any
 
 from onescan.emit import (
     across,
+    arg_extreme,
     control,
     dot,
     elementwise,
@@ -34,6 +35,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(IDENTITIES, structural.identity),
     **structural.RULES,
     **reduce.RULES,
+    **arg_extreme.RULES,
     **dot.RULES,
     **indexing.RULES,
     **across.RULES,

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from onescan.emit import reduce
 from onescan.emit import types as ty
+from onescan.emit.arg_extreme import arg_extreme as by_one_thread
+from onescan.emit.arg_extreme import place_of
 from onescan.emit.arrays import Array, Index, add, scale
 from onescan.emit.comparisons import compare, minimum
 from onescan.emit.convert import rounded
@@ -259,7 +260,7 @@ def arg_extreme(e: BlockEmitter, eqn: Equation, operands: list[Array]) -> list[A
     (axis,) = eqn.params["axes"]
     n = x.shape[axis]
     if e.apart or e.team > 1 or n < WARP or prod(x.shape) >= n * e.threads:
-        return reduce.arg_extreme(e, eqn, operands)
+        return by_one_thread(e, eqn, operands)
     name = "reduce_max" if eqn.primitive.name == "argmax" else "reduce_min"
     combine, neutral = KINDS[name]
     x, target, number = e.once(x), e.fresh(out), np.dtype(out.aval.dtype)
@@ -278,7 +279,7 @@ def arg_extreme(e: BlockEmitter, eqn: Equation, operands: list[Array]) -> list[A
         same = compare(b, x.dtype, "==", value, found)
         if ty.is_float(x.dtype):  # the largest is NaN where one is
             same = b.or_(same, b.fcmp_unordered("uno", value, value))
-        here = reduce.as_number(e, term[0], number)
+        here = place_of(e, term[0], number)
         return minimum(b, number, total, b.select(same, here, none))
 
     start = ty.constant(ty.register_type(x.dtype), neutral(x.dtype))
