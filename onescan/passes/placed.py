@@ -4,9 +4,7 @@ In goes a body that sets one number of a few and reads them all, as of a ring bu
 ``row.at[i].set(x)`` and ``row.mean()``.  Out comes one with
 ``where(iota == i, x, row)``.  A processor that stores a number and loads the vector it
 is part of waits until the store has left its queue, behind all that went before;
-selected, the row never leaves its registers, and steps overlap.  Not where the number
-follows from the row: then steps wait for each other, and a store and a load of one
-number are the shorter way.
+selected, the row never leaves its registers, and steps overlap.
 
 Right, because the position is compared as the update takes it: held inside, or equal to
 no place where it lies outside and the update is dropped.
@@ -43,7 +41,7 @@ def placed(loop: Loop) -> Split | None:
     for eqn in parts.eqns:
         changed = None
         family = families.get(eqn.outvars[0]) if _sets_a_number(eqn) else None
-        if family in whole and not _follows(parts, eqn, family):
+        if family in whole:
             changed = traced(partial(_selected, eqn), eqn.invars, eqn)
         count += changed is not None
         eqns += changed or [eqn]
@@ -96,17 +94,6 @@ def _read_as_wholes(
         if record_of(eqn).kind not in FEW:
             read += variables(eqn.invars)
     return {families[v] for v in read if v in families}
-
-
-def _follows(parts: Parts, update: Equation, family: frozenset[Any]) -> bool:
-    """Whether what an update sets, or where, follows from the row in a step."""
-    following = set(family)
-    for eqn in parts.eqns:
-        if eqn is update:
-            break
-        if not following.isdisjoint(variables(eqn.invars)):
-            following.update(eqn.outvars)
-    return not following.isdisjoint(variables(update.invars[1:]))
 
 
 def _selected(eqn: Equation, row: Any, *given: Any) -> list[Any]:

@@ -72,11 +72,11 @@ def test_what_it_sets_comes_from_another_carry() -> None:
     assert is_placed(step, (ROW, jnp.float32(0)))
 
 
-def test_not_where_the_number_follows_from_the_row() -> None:
+def test_the_number_and_its_place_follow_from_the_row() -> None:
     def step(row: Any, x: Any) -> Any:
-        return row.at[x[0]].set(row.max() - x[1]), row.sum()
+        return row.at[jnp.argmin(row)].set(row.max() - x[1]), row.sum()
 
-    assert not is_placed(step)
+    assert is_placed(step)
 
 
 def test_not_where_single_numbers_are_read() -> None:
