@@ -124,7 +124,8 @@ def _decide_while(loop: Loop, target: Target, settings: Settings) -> Decision:
         given = constants(loop)
         flat = without_complex(given.loop if given else loop)
         require_supported(flat, not target.shares_matrices)
-        passed = Passed.of(loop, WHILE_PASSES, settings.memory)
+        passes = (*WHILE_PASSES, *target.last_passes)
+        passed = Passed.of(loop, passes, settings.memory)
         kernels = tuple(planned(core, target, settings) for core in passed.cores)
         choice = kernels[0].choice if kernels else None
         return Decision(loop, passed, kernels, choice=choice)

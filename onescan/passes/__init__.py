@@ -55,7 +55,7 @@ PASSES = (
     *(derive, simplify, spread, orient, collapse),
 )
 #: for one of a CPU at last
-LAST_PASSES = (placed, superwords)
+LAST_PASSES = (placed, partial(inside, passes=(placed, superwords)), superwords)
 #: for one that becomes a kernel of a device with more threads than it may have lanes
 WIDE_PASSES = (
     *(constants, simplify, inside, updates, accumulate, in_place),

@@ -11,6 +11,8 @@ from engines import assert_engines_agree
 from jax import lax
 from passing import loop_of
 
+import onescan
+from onescan.passes.inside import inside
 from onescan.passes.placed import MOST, placed
 
 ROW = jnp.arange(8) / 4 - 1  # so that sums are exact
@@ -77,6 +79,34 @@ def test_the_number_and_its_place_follow_from_the_row() -> None:
         return row.at[jnp.argmin(row)].set(row.max() - x[1]), row.sum()
 
     assert is_placed(step)
+
+
+def test_in_while_loops() -> None:
+    def round_(state: Any) -> Any:
+        i, row, total = state
+        return i + 1, row.at[i % 8].set(i / 4.0), total + row.sum()
+
+    def rounds(row: Any) -> Any:
+        return lax.while_loop(lambda s: s[0] < 20, round_, (0, row, 0.0))
+
+    assert_engines_agree(rounds, ROW)
+    assert "inside" in onescan.report().rows[-1].passes
+
+
+def test_in_loops_inside() -> None:
+    """Each number of a row from all of them, as by Gauss and Seidel."""
+
+    def sweep(row: Any, x: Any) -> Any:
+        update = lambda i, row: row.at[i].set(row.sum() / 16 + x)
+        return lax.fori_loop(0, 8, update, row), row
+
+    assert_engines_agree(lambda row: lax.scan(sweep, row, NUMBERS), ROW, ulps=16)
+    loop, _ = loop_of(sweep, ROW, NUMBERS)
+    eqns = inside(loop, (placed,)).loop.body.jaxpr.eqns
+    (swept,) = [eqn for eqn in eqns if eqn.primitive is lax.scan_p]
+    names = {eqn.primitive.name for eqn in swept.params["jaxpr"].jaxpr.eqns}
+    assert "select_n" in names
+    assert "scatter" not in names
 
 
 def test_not_where_single_numbers_are_read() -> None:

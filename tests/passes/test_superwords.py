@@ -52,6 +52,18 @@ def test_many_are_several_vectors():
     assert shapes(step, "exp") == [(16,), (), ()]
 
 
+def test_in_a_while_loop():
+    def step(s):
+        return [-0.9 * jnp.tanh(x + y) for x, y in zip(s, [*s[1:], s[0]], strict=True)]
+
+    def rounds(s):
+        again, start = lambda c: c[0] < 9, (0, list(s))
+        return lax.while_loop(again, lambda c: (c[0] + 1, step(c[1])), start)
+
+    assert_engines_agree(rounds, STATE, ulps=64)
+    assert "inside" in onescan.report().rows[-1].passes
+
+
 def test_what_waits_stays_behind():
     """Three wait for nothing, three for one of these; what is between them moves."""
 
