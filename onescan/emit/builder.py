@@ -195,6 +195,12 @@ class Builder(ir.IRBuilder):
         full = " ".join(("select", *flags))
         return self.computed(lhs.type, f"{full} {_listed(cond, lhs, rhs)}")
 
+    def guess(self, cond: Any, lhs: Any, rhs: Any) -> Any:
+        """A selection that becomes a branch: one outcome is said to be rare."""
+        weights = self.module.add_metadata(RARE)
+        text = f"select {_listed(cond, lhs, rhs)}, !prof {weights.get_reference()}"
+        return self.computed(lhs.type, text)
+
     def extract_element(self, vector: Any, idx: Any, name: str = "") -> Any:
         text = f"extractelement {_listed(vector, idx)}"
         return self.computed(vector.type.element, text)
@@ -367,6 +373,8 @@ def never_changes(b: ir.IRBuilder, loaded: Any) -> None:
         loaded.text += f", !{UNCHANGED} {nothing_more.get_reference()}"
 
 
+#: how often a branch goes each way: LLVM keeps those that nearly always go one
+RARE = ("branch_weights", ir.Constant(ty.I32, 2000), ir.Constant(ty.I32, 1))
 DIVISIONS = ("sdiv", "udiv", "srem", "urem")
 
 

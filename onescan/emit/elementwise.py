@@ -44,6 +44,7 @@ def rule(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     op = OPS[eqn.primitive.name]
     if eqn.primitive.name == "sub" and id(eqn) in e.body.differences:
         op = _rounded_sub
+    guessed = id(eqn) in e.late
     (out,) = eqn.outvars
     size = prod(out.aval.shape)
     operands = [
@@ -57,7 +58,11 @@ def rule(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
             for a, v in zip(operands, eqn.invars, strict=True)
         ]
         before = e.b.written
-        value = op(e.b, eqn, ty.match(e.b, *values))
+        if guessed and ty.width_of(values[0]) == 0:
+            which, no, yes = values[0], *ty.match(e.b, *values[1:])
+            value = e.b.guess(which, yes, no)
+        else:
+            value = op(e.b, eqn, ty.match(e.b, *values))
         if e.b.written > before:
             made = e.b.trips * max(ty.width_of(value), 1)
             e.elements[id(eqn)] = e.elements.get(id(eqn), 0.0) + made

@@ -65,6 +65,8 @@ class Emitter(Loops):
     unrolls_whiles = False
     #: whether those elements of a value are computed that are read, where they are few
     pulls_parts = False
+    #: choices that are guessed, by the identity of their equations
+    late: frozenset[int] = frozenset()
     #: whether long code that is needed in several places is called there
     has_routines = False
     #: how primitives are emitted in this kind of kernel

@@ -18,6 +18,7 @@ from onescan.emit.rules import RULES
 from onescan.emit.tile import Tile
 from onescan.emit.transposition import transpose_in_squares
 from onescan.loop import Atom, Equation
+from onescan.plan.late import late_choices
 from onescan.plan.plan import Plan
 from onescan.targets.cpu import heap
 from onescan.targets.cpu.positions import positions
@@ -54,6 +55,7 @@ class CpuEmitter(Emitter):
 
     def __init__(self, plan: Plan, function: ir.Function) -> None:
         super().__init__(plan, function)
+        self.late = late_choices(plan.loop)
         self.heap: list[ty.Value] = []
         self.heap_bytes = 0
 
