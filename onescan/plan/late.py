@@ -13,8 +13,7 @@ from math import prod
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
-from jax.extend.core import Jaxpr, Var
+from jax.extend.core import Jaxpr, Literal, Var
 
 from onescan import compat
 from onescan.loop import Equation, Loop
@@ -91,7 +90,7 @@ def _is_choice(eqn: Equation) -> bool:
     if eqn.primitive.name != "select_n" or len(eqn.invars) != 3:
         return False
     which: Any = eqn.invars[0]
-    if not isinstance(which, Var) or np.dtype(which.aval.dtype) != bool:
+    if isinstance(which, Literal) or which.aval.dtype != bool:
         return False
     return prod(eqn.outvars[0].aval.shape) <= MOST
 
@@ -99,11 +98,12 @@ def _is_choice(eqn: Equation) -> bool:
 def _cycles(eqn: Equation) -> int:
     """From when its operands are there to when its results are."""
     record = record_of(eqn)
-    each = EACH if jnp.issubdtype(eqn.invars[0].aval.dtype, jnp.inexact) else 1
+    first: Any = eqn.invars[0]
+    each = EACH if jnp.issubdtype(first.aval.dtype, jnp.inexact) else 1
     if record.kind == "elementwise":
         return each * record.cost
     if record.kind in ("reduction", "product"):
-        sizes = (prod(v.aval.shape) for v in (eqn.invars[0], eqn.outvars[0]))
+        sizes = (prod(v.aval.shape) for v in (first, eqn.outvars[0]))
         terms = next(sizes) // max(next(sizes), 1)
         return EACH + FOLD * (min(max(terms, 1), WIDEST) - 1).bit_length()
     return 0 if record.moves else LONG if record.kind == "control" else EACH
