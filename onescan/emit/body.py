@@ -36,6 +36,8 @@ IN_PIECES = POINTWISE | {
     *("broadcast_in_dim", "concatenate", "expand_dims", "pad", "reshape", "rev"),
     *("slice", "split", "squeeze", "transpose"),
 }
+#: elements that are put away, for each that is copied otherwise, at most
+COPY = 2
 
 
 class Body:
@@ -149,7 +151,7 @@ class Body:
         dear = sum(prod(a.shape) for a in waiting) * 2 > prod(home.shape)
         if dear or memory in array.elsewhere or home.shape != array.shape:
             return False
-        return not self._needed_later(memory)
+        return not self._needed_later(home)
 
     def overwritable(
         self, eqn: Equation, x: Array, sources: Sequence[Array]
@@ -164,7 +166,7 @@ class Body:
             memory in self.owned
             and isinstance(var, Var)
             and self.last[var] <= self.now
-            and not self._needed_later(memory)
+            and not self._needed_later(x)
         ):
             target = e.stored(memory, x.shape, x.lanes)  # type: ignore[arg-type]
             return target, e.apart_from(target, sources)
@@ -194,17 +196,24 @@ class Body:
         stays = any(other.memory is not None for other in readers)
         if (x.shape, x.lanes) != types or dear or stays or self.last[given] > self.now:
             return None
-        if self._needed_later(x.memory):
+        if self._needed_later(x):
             return None
         return self.e.stored(x.memory, x.shape, x.lanes)  # type: ignore[arg-type]
 
-    def _needed_later(self, memory: Memory | None) -> bool:
-        """Put lazy readers of `memory` aside; say if somebody still needs it."""
-        for var, array in list(self.env.items()):
-            if memory not in array.reads or self.last.get(var, -1) <= self.now:
-                continue
-            if array.memory is memory:
-                return True
+    def _needed_later(self, x: Array) -> bool:
+        """Put lazy readers of an array's memory aside; say if somebody still needs it.
+
+        So do readers that are larger by far: a copy of the array is cheaper.
+        """
+        waiting = [
+            (var, array)
+            for var, array in self.env.items()
+            if x.memory in array.reads and self.last.get(var, -1) > self.now
+        ]
+        dear = sum(prod(array.shape) for _, array in waiting) > COPY * prod(x.shape)
+        if dear or any(array.memory is x.memory for _, array in waiting):
+            return True
+        for var, array in waiting:
             self.env[var] = self.e.materialise(array)
         return False
 

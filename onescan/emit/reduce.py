@@ -1,4 +1,4 @@
-"""Reductions and cumulative operations.
+"""Reductions.
 
 The order of a reduction is fixed by the shapes and the plan, never by threads:
 up to four partial results take turns along the last reduced dimension and are
@@ -252,57 +252,4 @@ def accumulate(
     return results
 
 
-CUMULATIVE: dict[str, Combine] = {
-    "cumsum": _add,
-    "cumprod": _mul,
-    "cummax": maximum,
-    "cummin": minimum,
-}
-
-
-def cumulative(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
-    (x,), (out,) = operands, eqn.outvars
-    axis, reverse = eqn.params["axis"], eqn.params["reverse"]
-    combine, dtype = CUMULATIVE[eqn.primitive.name], x.dtype
-    target = e.fresh(out)
-    memory = target.memory
-    assert memory is not None
-    n = x.shape[axis]
-    others = tuple(s for i, s in enumerate(target.shape) if i != axis)
-    lanes = tuple(l for i, l in enumerate(target.lanes) if i != axis)
-
-    def visit(index: tuple[Index, ...]) -> None:
-        width = index_width(index)
-        cell = e.entry.alloca(ty.with_width(ty.register_type(dtype), width))
-
-        def place(k: Index) -> tuple[Index, ...]:
-            if reverse:
-                last = ir.Constant(ty.I64, n - 1)
-                k = n - 1 - k if isinstance(k, int) else e.b.sub(last, k)
-            return (*index[:axis], k, *index[axis:])
-
-        first = ty.splat(e.b, x.at(place(0)), width)
-        e.b.store(first, cell)
-        memory.store(e.b, place(0), first)
-
-        def step(ks: tuple[Index, ...]) -> None:
-            (k,) = ks
-            k = k + 1 if isinstance(k, int) else e.b.add(k, ir.Constant(ty.I64, 1))
-            value = ty.splat(e.b, x.at(place(k)), width)
-            total = rounded(e.b, combine(e.b, dtype, e.b.load(cell), value), dtype)
-            e.b.store(total, cell)
-            memory.store(e.b, place(k), total)
-
-        e.for_each([n - 1], step, each)
-
-    # a vector across rows is brought together, and put away, number by number
-    each = 3 * e.plan.inner_width if axis == len(target.shape) - 1 and others else 1
-    if n:
-        e.nest(others, lanes, visit, cost=each * n)
-    return [target]
-
-
-RULES = {
-    **dict.fromkeys(KINDS, reduction),
-    **dict.fromkeys(CUMULATIVE, cumulative),
-}
+RULES = dict.fromkeys(KINDS, reduction)

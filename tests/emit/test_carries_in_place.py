@@ -170,3 +170,21 @@ def test_two_updates_of_a_value_that_is_read_after_one() -> None:
             known |= {*eqn.outvars}
     plan, inputs = plan_of(loop), inputs_of(loop)
     assert_same(by_kernel(plan, inputs), by_xla(loop, inputs), rounding=16)
+
+
+def test_readers_that_are_larger_by_far_are_not_put_away() -> None:
+    """A loop inside could have the carry's memory, but for a matrix made of it."""
+    n = 200
+
+    def step(c: Any, x: Any) -> Any:
+        matrix = c[:, None] * c
+        again = lambda s: (s[0] < 5) & (jnp.max(s[1]) > 0.2)
+        _, small = lax.while_loop(again, lambda s: (s[0] + 1, s[1] * 0.6), (0, c))
+        return 0.9 * small + x, matrix.sum()
+
+    loop = loop_in(lambda c, x: lax.scan(step, c, x), jnp.ones(n), jnp.ones(3))
+    plan, inputs = plan_of(loop), inputs_of(loop)
+    profile = current().build(plan).profile
+    assert profile is not None
+    assert profile.held < n * n
+    assert_same(by_kernel(plan, inputs), by_xla(loop, inputs), rounding=64)

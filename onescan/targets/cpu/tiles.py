@@ -38,6 +38,8 @@ IN_MEMORY = 4
 #: row of xs or ys
 ROW_CARRY = 0.75
 ROW_BYTES = 4 << 10
+#: operations for each byte of a carry up to which a step takes as long as its memory
+LIGHT = 1
 #: the part of the work that lanes do, below which a tile is a long row of them
 SHARED = 0.95
 #: the part of the work of a step that tiles may do more than once
@@ -98,6 +100,8 @@ def tile_shape(
     multiple = power_below(min(2 if apart else 4, most))
     if size <= native * multiple * threads or (size <= native * multiple):
         multiple = power_below(min(multiple, max(1, size // (native * threads))))
+    if carry * native <= room and _is_light(loop, size, carry):
+        multiple = min(multiple, power_below(int(room // carry) // native))
     width = native * multiple
     vectors = -(-size // width)
     streams = [v for v in stacked(loop) if laned(v)]
@@ -110,6 +114,11 @@ def tile_shape(
     blocks = max(1, min(-(-vectors // threads), blocks))
     tiles = -(-vectors // (blocks * threads)) * threads  # as many for each of them
     return Shape(width, -(-vectors // tiles))
+
+
+def _is_light(loop: Loop, size: int, carry: float) -> bool:
+    """Whether a step waits for the memory of its carry, rather than for results."""
+    return sum(w.operations for w in step_of(loop)) / size <= LIGHT * carry
 
 
 def _most_tiles(share: float, threads: int) -> int:

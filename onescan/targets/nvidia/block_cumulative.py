@@ -11,9 +11,10 @@ from math import prod
 
 from llvmlite import ir
 
-from onescan.emit import reduce
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index
+from onescan.emit.cumulative import CUMULATIVE
+from onescan.emit.cumulative import cumulative as by_one_thread
 from onescan.loop import Equation
 from onescan.targets.nvidia.block_emitter import BlockEmitter
 
@@ -27,8 +28,8 @@ def cumulative(e: BlockEmitter, eqn: Equation, operands: list[Array]) -> list[Ar
     n = x.shape[axis]
     own = e.apart or e.team > 1 or prod(x.shape) >= n * e.threads
     if own or n < FEWEST or x.dtype in ty.HALVES:
-        return reduce.cumulative(e, eqn, operands)
-    combine = reduce.CUMULATIVE[eqn.primitive.name]
+        return by_one_thread(e, eqn, operands)
+    combine = CUMULATIVE[eqn.primitive.name]
     target = e.fresh(out)
     memory = e.scratch(target.shape, target.lanes, x.dtype)
     other = e.stored(memory, target.shape, target.lanes)
@@ -60,4 +61,4 @@ def cumulative(e: BlockEmitter, eqn: Equation, operands: list[Array]) -> list[Ar
     return [target]
 
 
-RULES = dict.fromkeys(reduce.CUMULATIVE, cumulative)
+RULES = dict.fromkeys(CUMULATIVE, cumulative)

@@ -28,3 +28,20 @@ def test_tiles_are_even(size: int, cores: int) -> None:
     plan = choose(loop, Machine(64, cores, l1=48 << 10))
     done = plan.tiles * prod(lane.extent * lane.blocks for lane in plan.lanes)
     assert done < 1.1 * size + 64 * cores
+
+
+@pytest.mark.parametrize(("rows", "lanes"), [(100, 64), (200, 32), (500, 16)])
+def test_a_block_whose_step_is_little_work_fits_the_cache(
+    rows: int, lanes: int
+) -> None:
+    """Four vectors of 200 numbers each lay in the second cache."""
+
+    def step(c: Any, _: Any) -> Any:
+        grid, row = c
+        return (grid * 0.9 + row, jnp.tanh(row)), row
+
+    carry = jnp.zeros((rows, 128)), jnp.zeros(128)
+    loop = loop_in(lambda c: lax.scan(step, c, None, length=50), carry)
+    plan = choose(loop, Machine(64, 2, l1=48 << 10))
+    (lane,) = plan.lanes
+    assert lane.extent == lanes
