@@ -22,7 +22,7 @@ from onescan.primitives import record_of
 #: cycles that a choice is known later than what is chosen from, for a guess to be worth
 #: it where every second one is wrong (a Metropolis step of one number, which knows
 #: after 20, takes 1.3 times as long by guesses; choices by a mean of four, 0.7 times)
-LATE = 28
+LATE = 24
 #: cycles of an addition, or comparison, of floating-point numbers
 EACH = 4
 #: cycles by which a number reaches the mask that chooses whole vectors
