@@ -20,6 +20,7 @@ from llvmlite import ir
 from onescan.emit import types as ty
 from onescan.emit.arrays import Index, Memory, Vec, add, as_value, scale
 from onescan.emit.emitter import Emitter
+from onescan.plan.plan import is_across
 
 Row = list[ty.Value]
 #: whether the first of two comes before the second
@@ -60,7 +61,7 @@ class Bitonic:
         ]
         self._fill(columns)
         self.width = 1
-        if e.plan.vector is None and e.plan.inner_width > 1:
+        if not is_across(lanes) and e.plan.inner_width > 1:
             self.width = min(e.plan.inner_width, self.size // 2)
         if self.width > 1:
             self._in_vectors()

@@ -18,6 +18,7 @@ from onescan.emit.body import counted, zeros
 from onescan.emit.emitter import Emitter
 from onescan.emit.staged import Stage
 from onescan.plan.batch_major import is_staged
+from onescan.plan.plan import is_across
 
 
 class Buffers:
@@ -80,7 +81,7 @@ class Buffers:
             if lane is not None:
                 offset = add(e.b, offset, scale(e.b, e.bases[lane], stride))
                 group = stride if lane.vector else group
-        laned = any(lane and lane.vector for lane in lanes)
+        laned = is_across(lanes)
         if rank and not laned and self.plan.inner_width > 1:
             along = self.plan.minor(self.plan.local_shape(var)) - rank
             group = strides[along] if strides[along] <= self.plan.across else 1

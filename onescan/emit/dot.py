@@ -28,7 +28,7 @@ from onescan.emit.folds import Combine
 from onescan.emit.reduce import KINDS
 from onescan.emit.transposition import transposed
 from onescan.loop import Equation
-from onescan.plan.plan import SHORTEST
+from onescan.plan.plan import SHORTEST, is_across
 
 #: registers that a block of results may take, and results that may share a pull
 REGISTERS = 16
@@ -127,7 +127,7 @@ class Product:
     def _is_worth_transposing(self) -> bool:
         """Whether vectors would lie along the contraction for many rows of results."""
         y, width = self.y, self.e.plan.inner_width
-        if any(lane and lane.vector for lane in (*y.lanes, *self.target.lanes)):
+        if is_across((*y.lanes, *self.target.lanes)):
             return False
         if width < 2 or len(self.cy) != 1 or len(self.fy) != 1:
             return False

@@ -31,6 +31,7 @@ from onescan.emit.stockham import (
     source_of,
     standing,
 )
+from onescan.plan.plan import is_across
 
 #: points from which vectors may lie along the axis itself
 FEWEST = 16
@@ -49,7 +50,7 @@ def fft(e: Emitter, eqn: Any, operands: list[Array]) -> list[Array]:
     axis, n = eqn.params["axis"], re.shape[eqn.params["axis"]]
     made: list[Any] = [t.memory for t in targets]
     shape, lanes, source = targets[0].shape, targets[0].lanes, source_of(e, re, im)
-    laned = any(lane is not None and lane.vector for lane in lanes)
+    laned = is_across(lanes)
     width = min(n, e.plan.inner_width)
     last = axis == len(shape) - 1 and width > 1 and not laned
     if last and len(shape) > 1 and width >= 4 and shape[-2] % width == 0:

@@ -26,6 +26,7 @@ from onescan.emit.emitter import Emitter
 from onescan.emit.folds import Combine, Fold, extreme, plain
 from onescan.emit.math.features import NEON, has
 from onescan.loop import Equation
+from onescan.plan.plan import is_across
 
 #: an element by where it is along the axes that go
 Pull = Callable[[tuple[Index, ...]], ty.Value]
@@ -122,7 +123,7 @@ def is_lengthwise(e: Emitter, x: Array, axes: list[int]) -> bool:
     along = e.plan.minor(x.shape)
     return (
         e.plan.inner_width > 1
-        and not any(lane and lane.vector for lane in x.lanes)
+        and not is_across(x.lanes)
         and along in axes
         and x.shape[along] >= 4
         and 0 not in x.shape

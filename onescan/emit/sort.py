@@ -24,6 +24,7 @@ from onescan.emit.comparisons import compare
 from onescan.emit.emitter import Emitter
 from onescan.emit.reduce import highest
 from onescan.loop import Equation
+from onescan.plan.plan import Lane, is_across
 
 #: rough operations of one exchange of one operand
 EXCHANGE = 5
@@ -48,8 +49,8 @@ def exchanges(n: int) -> Iterator[tuple[int, int]]:
 
 def sort(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     axis, num_keys = eqn.params["dimension"], eqn.params["num_keys"]
-    shape = operands[0].shape
-    if shape[axis] > _longest(e, shape, axis) and 0 not in shape:
+    shape, lanes = operands[0].shape, e.plan.local_lanes(eqn.outvars[0])
+    if shape[axis] > _longest(e, shape, lanes, axis) and 0 not in shape:
         return _by_loops(e, eqn, operands)
     targets = [e.fresh(out) for out in eqn.outvars]
     first = targets[0]
@@ -97,9 +98,11 @@ def sort(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     return targets
 
 
-def _longest(e: Emitter, shape: tuple[int, ...], axis: int) -> int:
+def _longest(
+    e: Emitter, shape: tuple[int, ...], lanes: tuple[Lane | None, ...], axis: int
+) -> int:
     """Elements up to which a network is written down."""
-    along = e.plan.vector is None and axis == e.plan.minor(shape)
+    along = not is_across(lanes) and axis == e.plan.minor(shape)
     return LONGEST_ALONG if along and e.plan.inner_width > 1 else LONGEST
 
 

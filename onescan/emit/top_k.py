@@ -22,6 +22,7 @@ from onescan.emit.convert import any_lane, like
 from onescan.emit.emitter import Emitter, opaque
 from onescan.emit.linalg.matrix import width_at
 from onescan.emit.sort import positions
+from onescan.plan.plan import is_across
 from onescan.primitives.reductions import FEW
 
 
@@ -109,7 +110,7 @@ class _Found:
 def _one_by_one(e: Emitter, targets: list[Array], x: Array, axis: int, k: int) -> None:
     n = x.shape[axis]
     width = e.plan.inner_width  # along what is looked at, if above 1
-    if e.plan.vector is not None or n < width:
+    if is_across(x.lanes) or n < width:
         width = 1
     values: Any = targets[0].memory
     indices: Any = targets[1].memory

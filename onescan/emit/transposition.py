@@ -16,6 +16,7 @@ from onescan.emit.loops import Stretch
 from onescan.emit.shuffles import transposed_square
 from onescan.emit.structural import transpose
 from onescan.loop import Equation
+from onescan.plan.plan import is_across
 from onescan.primitives import record_of
 
 #: bytes of the numbers that are exchanged in squares
@@ -45,7 +46,7 @@ def _is_read_by_elements(e: Emitter, eqn: Equation, x: Array, across: int) -> bo
     width, last = e.plan.inner_width, len(x.shape) - 1
     if width < 2 or across == last or x.dtype.itemsize not in SIZES:
         return False
-    if any(lane and lane.vector for lane in x.lanes) or e.body is None:
+    if is_across(x.lanes) or e.body is None:
         return False
     if x.stride(last) != 1 or min(x.shape[across], x.shape[last]) < width:
         return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import inf, prod
 from typing import Any
@@ -36,6 +37,11 @@ class Lane:
     @property
     def tiles(self) -> int:
         return -(-self.size // (self.extent * self.blocks))
+
+
+def is_across(lanes: Iterable[Lane | None]) -> bool:
+    """Whether vectors lie across an array that lies along some lanes."""
+    return any(lane and lane.vector for lane in lanes)
 
 
 @dataclass(frozen=True)
