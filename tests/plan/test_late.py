@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
+from unittest import mock
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,6 +16,8 @@ from kernels import kernel_of, loop_in, plan_of
 
 import onescan
 from onescan.plan.late import MOST, late_choices
+from onescan.targets.cpu import emitter
+from onescan.targets.cpu.kernel import assembly
 
 C = jnp.linspace(-1.0, 1.0, 6)
 XS = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32)
@@ -56,6 +60,16 @@ LATE = {
 def test_they_are_guessed(name: str) -> None:
     many = 2 if name == "two" else 1
     assert counted(lambda c, x: (LATE[name](c, x), c.sum())) == many
+
+
+def test_llvm_makes_branches_of_them() -> None:
+    program = lambda c, xs: lax.scan(lambda c, x: (halved(c, x), None), c, xs)[0]
+    plan = plan_of(loop_in(program, C, XS))
+    branch = re.compile(r"^\t(j(?!mp)[a-z]+|b\.[a-z]+|[ct]bn?z)\t", re.MULTILINE)
+    branches = lambda: len(branch.findall(assembly(kernel_of(plan))))
+    guessed = branches()
+    with mock.patch.object(emitter, "late_choices", return_value=frozenset()):
+        assert branches() < guessed
 
 
 def test_in_loops_inside() -> None:
