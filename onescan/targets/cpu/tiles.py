@@ -100,7 +100,7 @@ def tile_shape(
     multiple = power_below(min(2 if apart else 4, most))
     if size <= native * multiple * threads or (size <= native * multiple):
         multiple = power_below(min(multiple, max(1, size // (native * threads))))
-    if carry * native <= room and _is_light(loop, size, carry):
+    if 0 < carry * native <= room and _is_light(loop, size, carry):
         multiple = min(multiple, power_below(int(room // carry) // native))
     width = native * multiple
     vectors = -(-size // width)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 from kernels import loop_in
+from passing import loop_of
 
 from onescan.targets.cpu.machine import Machine
 from onescan.targets.cpu.plan import choose
@@ -45,3 +46,9 @@ def test_a_block_whose_step_is_little_work_fits_the_cache(
     plan = choose(loop, Machine(64, 2, l1=48 << 10))
     (lane,) = plan.lanes
     assert lane.extent == lanes
+
+
+def test_a_step_of_no_work_and_no_carry() -> None:
+    """Found by random loops: how often nothing fits the cache is no number."""
+    copied, _ = loop_of(lambda c, x: (c, x), (), jnp.zeros((3, 64)), raw=True)
+    assert choose(copied, Machine(64, 2, l1=48 << 10)).tiles
