@@ -70,18 +70,25 @@ class Totals:
         return isinstance(v, Literal) or v in self.ready
 
     def operands(self, eqn: JaxprEqn) -> list[Any] | None:
-        """The operands an equation is linear in, the others being fixed."""
+        """The operands an equation is linear in, the others being fixed.
+
+        So far as numbers go: a sum of integers is not divided as they are, and in a
+        narrower type than that of the result it has another end.
+        """
         name = eqn.primitive.name
         if named(name).linear:
             return list(eqn.invars)
         if name == "convert_element_type":
-            kept = all(jnp.issubdtype(v.aval.dtype, np.floating) for v in _ends(eqn))
+            source, made = (np.dtype(v.aval.dtype) for v in _ends(eqn))
+            kept = all(jnp.issubdtype(d, np.floating) for d in (source, made))
+            kept &= source.itemsize >= made.itemsize
             return list(eqn.invars) if kept else None
         if name in ("mul", "dot_general"):
             moving = [v for v in eqn.invars if not self.is_fixed(v)]
-            return moving if len(moving) == 1 else None
+            same = all(v.aval.dtype == eqn.outvars[0].aval.dtype for v in moving)
+            return moving if len(moving) == 1 and same else None
         if name == "div" and self.is_fixed(eqn.invars[1]):
-            return [eqn.invars[0]]
+            return [eqn.invars[0]] if _is_float(eqn.outvars[0].aval.dtype) else None
         return None
 
     def is_product(self, eqn: JaxprEqn) -> bool:

@@ -14,6 +14,7 @@ from passing import assert_same, core_of, loop_of, notes_of, shown, splits_of
 
 import onescan
 from onescan.passes import PASSES
+from onescan.passes.accumulate import accumulate
 from onescan.passes.partial_sums import MOST, partial_sums
 
 STATE = jnp.linspace(-1.0, 1.0, 4 * 16).reshape(4, 16)
@@ -120,6 +121,49 @@ def test_what_stays() -> None:
     step = lambda c, x: ((jnp.cumsum(c[0]), mixed(c[1], c[0])), None)
     loop, _ = loop_of(step, (jnp.ones(40), ZERO), jnp.ones(3))
     assert partial_sums(loop) is None  # nothing is independent without it either
+
+
+WHOLE = jnp.arange(64).reshape(4, 16) % 7
+HALVES = jnp.full((4, 16), 300, jnp.float16)
+BYTES = (jnp.arange(64).reshape(4, 16) % 100).astype(jnp.int8)
+#: a state, and what is added of it, which is no sum of what the steps would add
+NOT_LINEAR = {
+    "quotients of integers": (WHOLE, lambda h: lax.div(h.sum(), 3)),
+    "floors": (WHOLE.astype(jnp.uint32), lambda h: h.sum() // jnp.uint32(3)),
+    "products of bytes": (
+        BYTES,
+        lambda h: lax.dot_general(
+            h,
+            jnp.ones((16, 64), jnp.int8),
+            (((1,), (0,)), ((), ())),
+            preferred_element_type=jnp.int32,
+        ),
+    ),
+    "halves that are widened": (HALVES, lambda h: h.mean().astype(jnp.float32)),
+    "halves that are widened late": (
+        HALVES.astype(jnp.float32),
+        lambda h: (h.sum() / 64).astype(jnp.float16).astype(jnp.float32),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NOT_LINEAR)
+def test_what_is_not_linear_in_these_numbers(name: str) -> None:
+    """Wrong results, found by a tester: totals overflowed, or were rounded once."""
+    state, term = NOT_LINEAR[name]
+
+    def step(carry: Any, x: Any) -> Any:
+        h, total = carry
+        h = h + x
+        return (h, total + term(h)), None
+
+    xs = jnp.asarray([1] * 300, state.dtype)
+    init = state, jnp.zeros_like(term(state))
+    total = lambda *args: lax.scan(step, *args)[0][1]
+    native, xla = (run(engine, total, init, xs) for engine in ("native", "xla"))
+    np.testing.assert_allclose(native, xla, 1e-5)
+    loop, _ = loop_of(step, init, xs)
+    assert not splits_of(loop, partial_sums, accumulate)
 
 
 def test_lanes_share_numbers_of_a_vector() -> None:
