@@ -12,7 +12,7 @@ from onescan.loop import Atom, Equation, LeaveToXla, Loop
 from onescan.passes.complex_rules import RULES as COMPLEX
 from onescan.passes.constants import is_large_literal
 from onescan.plan.work import equations
-from onescan.primitives import ELEMENTWISE, record_of
+from onescan.primitives import ELEMENTWISE, is_refused, record_of
 
 
 def require_supported(loop: Loop, alone: bool = True) -> None:
@@ -34,8 +34,8 @@ def _require_pairs(jaxpr: Jaxpr) -> None:
     """Raise with what kept complex numbers from becoming pairs, if that is plain."""
     found = [eqn for eqn in equations(jaxpr) if _is_complex(eqn)]
     unknown = [eqn for eqn in found if eqn.primitive.name not in COMPLEX]
-    dense = [eqn for eqn in found if record_of(eqn).kind in ("library", "matrix")]
-    refused = [eqn for eqn in dense if (r := record_of(eqn).refuses) and r(eqn)]
+    kinds = ("library", "matrix", "update")
+    refused = [e for e in found if record_of(e).kind in kinds and is_refused(e)]
     for eqn in [*unknown, *refused]:
         raise LeaveToXla(_unknown(eqn, "has no native rule for complex numbers"))
 

@@ -21,7 +21,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
 from onescan.loop import Loop
 from onescan.passes.inline import expand
 from onescan.passes.split import Split, unchanged
-from onescan.primitives import record_of
+from onescan.primitives import is_refused, record_of
 
 #: numbers of an array that is large
 LARGE = 1024
@@ -59,7 +59,7 @@ def borders(loop: Loop) -> Split | None:
 def _boxed(eqn: Any, made: dict[Any, JaxprEqn]) -> Callable[..., Any] | None:
     """What an update computes, if it sets one box at a fixed place inside."""
     where = {"scatter": _scattered, "dynamic_update_slice": _updated}
-    if eqn.primitive.name not in where:
+    if eqn.primitive.name not in where or is_refused(eqn):
         return None
     x = eqn.invars[0].aval
     updates = eqn.invars[2 if eqn.primitive.name == "scatter" else 1].aval

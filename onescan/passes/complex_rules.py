@@ -16,6 +16,7 @@ from onescan import compat
 from onescan.passes import complex_factors, complex_linalg
 from onescan.passes.complex_numbers import Pair, over, times
 from onescan.passes.transforms import transformed
+from onescan.primitives import is_refused
 from onescan.primitives.linalg import FEW, unfit, unfit_alone
 
 #: rows up to which a complex matrix, that is twice as large as a real one, has a
@@ -166,6 +167,8 @@ def _dot_general(eqn: Any, _: Any, x: Any, y: Any) -> Pair:
 def _apart(eqn: Any, _: Any, *operands: Any) -> list[Any]:
     """Each part by itself, the same way."""
     if (update := eqn.params.get("update_jaxpr")) is not None:  # of complex numbers
+        if is_refused(eqn):
+            raise Unsupported(eqn.primitive.name)
         of_parts = _update_of_parts(eqn, isinstance(update, ClosedJaxpr))
         eqn = eqn.replace(params={**eqn.params, "update_jaxpr": of_parts})
     parts = [

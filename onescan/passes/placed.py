@@ -22,7 +22,7 @@ from jax.extend.core import JaxprEqn, Var
 from onescan.loop import Equation, Loop
 from onescan.passes.split import Parts, Split, parts_of, rebuilt, unchanged, variables
 from onescan.passes.traced import traced
-from onescan.primitives import record_of
+from onescan.primitives import is_refused, record_of
 
 #: numbers of a row up to which a step selects from all of them
 MOST = 64
@@ -67,7 +67,7 @@ def _sets_a_number(eqn: Equation) -> bool:
     if eqn.primitive.name not in SCATTERS:
         return False
     _, places, given = (tuple(v.aval.shape) for v in eqn.invars)
-    return places == (1,) and prod(given) == 1
+    return places == (1,) and prod(given) == 1 and not is_refused(eqn)
 
 
 def _families(parts: Parts) -> dict[Any, frozenset[Any]]:

@@ -46,6 +46,12 @@ def record_of(eqn: Equation) -> Primitive:
     return named(eqn.primitive.name)
 
 
+def is_refused(eqn: Equation) -> bool:
+    """Whether this form of a primitive is one that no kernel has."""
+    refuses = record_of(eqn).refuses
+    return refuses is not None and refuses(eqn) is not None
+
+
 def of_kind(*kinds: Kind) -> frozenset[str]:
     """The names of all primitives of these kinds."""
     return frozenset(name for name, r in PRIMITIVES.items() if r.kind in kinds)

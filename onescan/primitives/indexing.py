@@ -69,7 +69,8 @@ def _updates(eqn: Equation) -> tuple[int, float]:
     return prod(eqn.invars[-1].aval.shape or (1,)), 6.0
 
 
-def _applies(eqn: Equation) -> str | None:
+def applies(eqn: Equation) -> str | None:
+    """Why a scatter is none that sets numbers: it applies a function to them."""
     update = eqn.params.get("update_jaxpr")
     jaxpr = getattr(update, "jaxpr", update)
     replaces = jaxpr is None or (not jaxpr.eqns and jaxpr.outvars[0] is jaxpr.invars[1])
@@ -94,7 +95,7 @@ RECORDS = [
             kind="update",
             axes=_scatter,
             work=_updates,
-            refuses=_applies if name == "scatter" else None,
+            refuses=applies if name == "scatter" else None,
             exact=name == "scatter",
         )
         for name in (

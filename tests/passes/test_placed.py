@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from engines import assert_engines_agree
+from engines import assert_engines_agree, run
 from jax import lax
 from passing import loop_of
 
@@ -50,6 +51,23 @@ def is_placed(step: Any, carry: Any = ROW, xs: Any = (PLACES, NUMBERS)) -> bool:
     assert_engines_agree(lambda c, xs: lax.scan(step, c, xs), carry, xs, ulps=16)
     loop, _ = loop_of(step, carry, xs)
     return placed(loop) is not None
+
+
+@pytest.mark.parametrize("row", [ROW, ROW + 1j, jnp.arange(8)], ids=str)
+def test_a_function_of_a_number(row: Any) -> None:
+    """Wrong results, found by a tester: what a function makes of it was not asked."""
+
+    def step(row: Any, i: Any) -> Any:
+        row = row.at[i].apply(lambda x: 2 * x + 1)
+        return row, row.sum()
+
+    loop = lambda row: lax.scan(step, row, jnp.arange(5) * 3 % 8)
+    ours, stock = (run(engine, loop, row) for engine in ("auto", "xla"))
+    jax.tree.map(np.testing.assert_array_equal, ours, stock)
+    with pytest.raises(
+        onescan.EngineError, match=r"`scatter` at .* applies a function"
+    ):
+        run("native", loop, row)
 
 
 @pytest.mark.parametrize("name", SETTERS)
