@@ -3,7 +3,7 @@
 All compute the same float32 product, in turns in this one process.  The first table has
 the thousand million multiply-adds a second of each, and how far its results are from
 exact ones, in parts of 2**-24 of the sum of all absolute values; the second one those
-of recurrent loops, whose steps wait for each other.
+of recurrent loops, whose steps wait for each other.  The third has layers of int8.
 """
 
 from __future__ import annotations
@@ -36,6 +36,9 @@ SHAPES = [
 #: of loops `h = tanh(h @ w + x)`: batch, and size of h
 STEPS = [(16, 128), (64, 128), (64, 256), (256, 256), (64, 512)]
 LENGTH = 50
+#: of quantised layers: rows, and size
+LAYERS = [(8, 512), (16, 256), (32, 64), (64, 256), (128, 128)]
+DEPTH = 8
 HOW = {"precision": None, "preferred_element_type": None}
 
 
@@ -87,9 +90,9 @@ def measured_steps(batch: int, size: int, seconds: float) -> list[str]:
     """A row of the second table."""
     host = machine.host()
     vectors = replace(host, features=host.features - {"amx"})
-    ways = {"XLA": ("xla", host), "vectors": ("native", vectors)}
+    ways = {"vectors": vectors}
     if "amx" in host.features:
-        ways["matrix unit"] = ("native", host)
+        ways["matrix unit"] = host
     normal = np.random.default_rng(0).standard_normal
     args = [
         jnp.asarray(normal(shape), jnp.float32) * size**-0.5
@@ -100,19 +103,54 @@ def measured_steps(batch: int, size: int, seconds: float) -> list[str]:
         step = lambda h, x: (jnp.tanh(h @ w + x), None)
         return onescan.scan(step, h, xs)[0]
 
+    rates = rates_of(loop, args, ways, LENGTH * batch * size**2, seconds)
+    cells = [rates.get(name, "none here") for name in ("XLA", "vectors", "matrix unit")]
+    return [f"{batch} by {size} by {size}", *cells]
+
+
+def measured_bytes(rows: int, size: int, seconds: float) -> list[str]:
+    """A row of the third table."""
+    host = machine.host()
+    left_out = {"one": {"pairs", "quads"}, "two": {"quads"}, "four": set()}
+    ways = {
+        name: replace(host, features=host.features - fewer)
+        for name, fewer in left_out.items()
+        if name == "one" or (left_out["one"] - fewer) & host.features
+    }
+    random = np.random.default_rng(0)
+    args = [
+        jnp.asarray(random.integers(-128, 128, shape, np.int8))
+        for shape in ((rows, size), (DEPTH, size, size))
+    ]
+
+    def loop(x: Any, w: Any) -> Any:
+        def layer(x: Any, w: Any) -> Any:
+            numbers = ((1,), (0,)), ((), ())
+            total = jax.lax.dot_general(x, w, numbers, preferred_element_type=jnp.int32)
+            return (total >> 7).astype(jnp.int8), None
+
+        return onescan.scan(layer, x, w)[0]
+
+    rates = rates_of(loop, args, ways, DEPTH * rows * size**2, seconds)
+    cells = [rates.get(name, "none here") for name in ("XLA", *left_out)]
+    return [f"{rows} by {size} by {size}", *cells]
+
+
+def rates_of(
+    loop: Any, args: Any, ways: dict[str, Any], work: int, seconds: float
+) -> dict[str, str]:
+    """Thousand million operations a second, by XLA and by kernels for some machines."""
+    host = machine.host()
+    engines = {"XLA": ("xla", host)}
+    engines |= {name: ("native", meant) for name, meant in ways.items()}
     runs = {}
-    for name, (engine, meant) in ways.items():
-        host = patch.object(machine, "host", lambda meant=meant: meant)
-        with host, onescan.engine(engine):
+    for name, (engine, meant) in engines.items():
+        here = patch.object(machine, "host", lambda meant=meant: meant)
+        with here, onescan.engine(engine):
             call = jax.jit(lambda *args: loop(*args)).lower(*args).compile()
         runs[name] = lambda call=call: call(*args).block_until_ready()
     times = in_turns(runs, seconds)
-    work = LENGTH * batch * size**2 / 1e9
-    cells = [
-        f"{work / times[name].seconds:.0f}" if name in times else "none here"
-        for name in ("XLA", "vectors", "matrix unit")
-    ]
-    return [f"{batch} by {size} by {size}", *cells]
+    return {name: f"{work / 1e9 / time.seconds:.0f}" for name, time in times.items()}
 
 
 def main() -> None:
@@ -128,6 +166,11 @@ def main() -> None:
     table.caption = "thousand million multiply-adds a second"
     for batch, size in STEPS:
         table.add_row(*measured_steps(batch, size, options.seconds))
+    Console().print(table)
+    table = Table("layers of int8, by terms at a time", "XLA", "one", "two", "four")
+    table.caption = "thousand million multiply-adds a second"
+    for rows, size in LAYERS:
+        table.add_row(*measured_bytes(rows, size, options.seconds))
     Console().print(table)
 
 

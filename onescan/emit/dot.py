@@ -35,7 +35,7 @@ REGISTERS = 16
 ROWS = 8
 #: sums that a block should have under way, so that none waits for the one before
 UNDER_WAY = 8
-#: positions of the contraction for one round of a loop
+#: positions of the contraction that are summed one after the other
 FEW = 4
 #: blocks of a product among which fetching ahead is divided
 FEWEST_BLOCKS = 8
@@ -75,6 +75,9 @@ class Product:
         self.sizes = [x.shape[i] for i in self.cx]
         self.rows = len(self.by), len(self.by) + len(self.fx)  # of the result
         self.columns = self.rows[1], self.rows[1] + len(self.fy)
+
+    #: positions of the contraction for one round of a loop
+    at_once = FEW
 
     def emit(self) -> Array:
         shape, lanes = self.target.shape, self.target.lanes
@@ -253,7 +256,7 @@ class Product:
             for place, total in zip(
                 places, self._totals(places, self.sizes, 0, 0, width), strict=True
             ):
-                memory.store(e.b, place, rounded(e.b, total, self.dtype))
+                memory.store(e.b, place, self.finished(place, total))
             return
         (start, count, widest), *others = e.stretches(*self.sizes)
         sums = self._totals(places, [count], start, widest, widest)
@@ -262,7 +265,7 @@ class Product:
             sums = self._plus(sums, [widened(e.b, total, widest) for total in rest])
         sums = joined(e.b, sums, self.plus, self.dtype)
         for place, total in zip(places, sums, strict=True):
-            memory.store(e.b, place, rounded(e.b, total, self.dtype))
+            memory.store(e.b, place, self.finished(place, total))
 
     def _totals(
         self,
@@ -296,7 +299,7 @@ class Product:
                     right, self.y, self.by, self.fy, self.cy, place, index, 1
                 )
                 held = e.b.load(cell)
-                e.b.store(multiply_add(e.b, self.dtype, a, c, held), cell)
+                e.b.store(self.meet(a, c, held), cell)
 
         if 0 in sizes or not sizes or self._is_small():
             for index in product(*map(range, sizes)):
@@ -310,6 +313,14 @@ class Product:
                 self._plus(*two) for two in zip(sums[:half], sums[half:], strict=True)
             ]
         return sums[0]
+
+    def meet(self, x: ty.Value, y: ty.Value, total: ty.Value) -> ty.Value:
+        """A sum with the product of two numbers."""
+        return multiply_add(self.e.b, self.dtype, x, y, total)
+
+    def finished(self, place: tuple[Index, ...], total: ty.Value) -> ty.Value:
+        """A result, as it is stored."""
+        return rounded(self.e.b, total, self.dtype)
 
     def _plus(self, left: list[ty.Value], right: list[ty.Value]) -> list[ty.Value]:
         pairs = zip(left, right, strict=True)
@@ -335,7 +346,7 @@ class Product:
     def _long_sum(self, sizes: list[int], step: Any) -> None:
         """Run `step` over the contraction, a few positions at a time."""
         e, (*outer, n) = self.e, sizes
-        few = next(k for k in (FEW, 2, 1) if n >= k)
+        few = next(k for k in (self.at_once, 2, 1) if n >= k)
 
         def visit(index: tuple[Index, ...]) -> None:
             *front, block = index

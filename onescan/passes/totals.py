@@ -78,17 +78,18 @@ class Totals:
         name = eqn.primitive.name
         if named(name).linear:
             return list(eqn.invars)
+        out: Any = eqn.outvars[0] if eqn.outvars else None
         if name == "convert_element_type":
             source, made = (np.dtype(v.aval.dtype) for v in _ends(eqn))
             kept = all(jnp.issubdtype(d, np.floating) for d in (source, made))
             kept &= source.itemsize >= made.itemsize
             return list(eqn.invars) if kept else None
         if name in ("mul", "dot_general"):
-            moving = [v for v in eqn.invars if not self.is_fixed(v)]
-            same = all(v.aval.dtype == eqn.outvars[0].aval.dtype for v in moving)
+            moving: list[Any] = [v for v in eqn.invars if not self.is_fixed(v)]
+            same = all(v.aval.dtype == out.aval.dtype for v in moving)
             return moving if len(moving) == 1 and same else None
         if name == "div" and self.is_fixed(eqn.invars[1]):
-            return [eqn.invars[0]] if _is_float(eqn.outvars[0].aval.dtype) else None
+            return [eqn.invars[0]] if _is_float(out.aval.dtype) else None
         return None
 
     def is_product(self, eqn: JaxprEqn) -> bool:

@@ -57,6 +57,10 @@ class Costs:
     xla_product: float = 5e5
     xla_product_operation: float = 0.07
     xla_library: float = 3e7
+    #: ns of a multiply-add of a product of bytes in XLA, and of a byte of the larger
+    #: operand (the layers of `benchmarks/products.py`)
+    xla_bytes_operation: float = 0.01
+    xla_byte: float = 0.25
 
 
 AVX512 = Costs("x86 with AVX-512", 512)

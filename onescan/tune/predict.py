@@ -112,7 +112,11 @@ def by_xla(loop: Loop, cores: int, costs: Costs) -> float:
     for jaxpr in loop.rounds:
         shares |= parts_read(jaxpr)
     for work in step_of(loop):
-        if _is_product(work, costs.xla_library):
+        if _is_of_bytes(work):
+            larger = max(prod(v.aval.shape) for v in work.eqn.invars)
+            each = work.operations * costs.xla_bytes_operation
+            products += each + work.times * larger * costs.xla_byte
+        elif _is_product(work, costs.xla_library):
             products += work.operations * fastest
         elif _is_product(work, costs.xla_product):
             products += work.operations * costs.xla_product_operation
@@ -157,6 +161,16 @@ def _by_a_library(work: Work, costs: Costs) -> float:
     *batch, _, _ = (1, *work.eqn.invars[0].aval.shape)
     each = work.operations * costs.xla_matrix_operation
     return work.times * prod(batch) * costs.xla_matrix + each
+
+
+def _is_of_bytes(work: Work) -> bool:
+    """Whether it is a product of integers of one byte, for which XLA has a library."""
+    if record_of(work.eqn).kind != "product":
+        return False
+    return all(
+        v.aval.dtype.kind in "iu" and v.aval.dtype.itemsize == 1
+        for v in work.eqn.invars
+    )
 
 
 def _is_product(work: Work, least: float) -> bool:

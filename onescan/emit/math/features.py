@@ -17,6 +17,8 @@ GPU = "gpu"  # no C library, but more instructions
 F16C = "f16c"  # conversions between float16 and float32: newer x86, all aarch64
 FP16 = "fp16"  # arithmetic of float16: aarch64 but for old ones, newest x86
 BF16 = "bf16"  # conversions of float32 to bfloat16: newer x86
+PAIRS = "pairs"  # x86: sums of two products of 16 bits, in vectors of each width
+QUADS = "quads"  # newer x86: sums of four products of 8 bits, and a total
 NEON = "neon"  # aarch64: conversions to integers hold at the ends, extremes keep NaN
 
 

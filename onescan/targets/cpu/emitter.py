@@ -23,6 +23,7 @@ from onescan.plan.plan import Plan
 from onescan.targets.cpu import heap
 from onescan.targets.cpu.positions import positions
 from onescan.targets.cpu.products.amx_steps import by_unit, unit
+from onescan.targets.cpu.products.of_bytes import of_bytes
 from onescan.targets.cpu.products.panels import by_panels, panels_of, prepared
 from onescan.targets.cpu.products.steps import tiled
 from onescan.targets.cpu.products.streamed import stream_of, streamed
@@ -37,6 +38,8 @@ def dot_general(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]
         return [streamed(e, eqn, stream, operands)]
     if panels := panels_of(e.plan, eqn):
         return [by_panels(e, eqn, panels, operands)]
+    if made := of_bytes(e, eqn, operands):
+        return [made]
     if is_outer(eqn):
         return outer(e, eqn, operands)
     return dot.dot_general(e, eqn, operands)

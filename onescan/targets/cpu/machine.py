@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from onescan.emit.math.features import AMX, AVX512, BF16, F16C, FP16, NEON
+from onescan.emit.math.features import AMX, AVX512, BF16, F16C, FP16, NEON, PAIRS, QUADS
 from onescan.runtime import compiler
 from onescan.targets.cpu import available
 from onescan.targets.cpu.permission import may_use_tiles
@@ -38,6 +38,11 @@ def host() -> Machine:
     has = {name for name, flag in found.items() if flag in features}
     if compiler.triple().startswith(("aarch64", "arm64")):
         has.update((F16C, FP16, NEON))
+    elif wide < 64 or "+avx512bw" in features:
+        has.add(PAIRS)
+    narrow = "+avxvnni" in features and wide < 64
+    if narrow or ("+avx512vnni" in features and "+avx512vl" in features):
+        has.add(QUADS)
     if wide == 64 and "+amx-bf16" in features and may_use_tiles():
         has.add(AMX)
     caches = {"l1": available.cache_bytes(1), "l2": available.cache_bytes(2)}
