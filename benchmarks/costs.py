@@ -56,6 +56,8 @@ KEPT = (
     "xla_matrix_operation",
     "xla_transform",
     "xla_transform_operation",
+    "xla_bytes_operation",
+    "xla_byte",
 )
 
 LOOP = """

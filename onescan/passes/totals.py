@@ -211,8 +211,9 @@ def _ends(eqn: JaxprEqn) -> list[Any]:
 
 
 def _times(value: Any, length: int, dtype: Any) -> Any:
-    """The sum of equal values; half precision cannot hold the count itself."""
-    wide = jnp.promote_types(dtype, jnp.float32) if _is_float(dtype) else dtype
+    """The sum of equal values; small types cannot hold the count itself."""
+    small = jnp.float32 if _is_float(dtype) else jnp.int32
+    wide = jnp.promote_types(dtype, small) if np.dtype(dtype).itemsize < 4 else dtype
     return (jnp.asarray(value, wide) * jnp.asarray(length, wide)).astype(dtype)
 
 

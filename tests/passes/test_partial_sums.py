@@ -166,6 +166,17 @@ def test_what_is_not_linear_in_these_numbers(name: str) -> None:
     assert not splits_of(loop, partial_sums, accumulate)
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint32"])
+def test_more_steps_than_a_small_type_counts(dtype: str) -> None:
+    """It failed inside, with a warning."""
+    one = jnp.ones((), dtype)
+    add = lambda total, h: total + (jnp.sum(h, dtype=dtype) - 3 * one)
+    step = lambda c, x: ((c[0] * 3 + x, add(c[1], c[0])), None)
+    init, xs = (BYTES.astype(dtype), one), jnp.arange(300).astype(dtype)
+    loop, args = loop_of(step, init, xs)
+    assert_same(loop, splits_of(loop, partial_sums), args)
+
+
 def test_lanes_share_numbers_of_a_vector() -> None:
     """Their gradients are sums, put together in the steps."""
 
