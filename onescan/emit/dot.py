@@ -12,10 +12,12 @@ first, into memory of its own.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import chain, product
 from math import prod
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 
 from onescan.emit import elementwise as el
@@ -25,6 +27,7 @@ from onescan.emit.arrays import Array, Index, Vec, add, scale
 from onescan.emit.convert import convert, rounded
 from onescan.emit.emitter import Emitter
 from onescan.emit.folds import Combine
+from onescan.emit.math.features import FP16, has
 from onescan.emit.reduce import KINDS
 from onescan.emit.transposition import transposed
 from onescan.loop import Equation
@@ -42,14 +45,34 @@ FEWEST_BLOCKS = 8
 #: rows from which a matrix is transposed for them, and the most bytes that it has
 TRANSPOSED_ROWS = 8
 TRANSPOSED_BYTES = 1 << 18
+#: blocks of results for each of which an operand's numbers are converted
+OFTEN = 2
 #: a product whose operands have at most this many elements is unrolled whole
 UNROLLED = 64
 
 
 def dot_general(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
-    x, y = map(e.once, operands)
-    target = e.fresh(eqn.outvars[0])
-    return [Product(e, eqn.params["dimension_numbers"], x, y, target).emit()]
+    x, y = operands
+    numbers, target = eqn.params["dimension_numbers"], e.fresh(eqn.outvars[0])
+    (along, _), (batch, _) = numbers
+    terms = prod(x.shape[i] for i in (*along, *batch))
+    rows, columns = (prod(a.shape) // max(terms, 1) for a in operands)
+    x = read_often(e, x, columns // (2 * e.plan.inner_width))
+    y = read_often(e, y, rows // (2 * ROWS))
+    return [Product(e, numbers, x, y, target).emit()]
+
+
+def read_often(e: Emitter, array: Array, times: int) -> Array:
+    """An operand of which each number is read so often, converted once."""
+    if times < OFTEN or e.plan.inner_width < 2 or e.plan.vector is not None:
+        return e.once(array)
+    if array.dtype in ty.HALVES and not has(e.b, FP16):
+        memory = e.scratch(array.shape, array.lanes, np.float32)
+        copy = e.stored(memory, array.shape, array.lanes)
+        e.put(copy, array)
+        return replace(copy, dtype=array.dtype)
+    is_view = array.apart is not None and not array.cost
+    return array if is_view else e.materialise(array)
 
 
 class Product:

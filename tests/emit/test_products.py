@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import jax
@@ -16,7 +17,7 @@ from sampling import pairs
 import onescan
 from onescan.plan.plan import Plan
 from onescan.targets.cpu import current
-from onescan.targets.cpu.machine import Machine
+from onescan.targets.cpu.machine import Machine, host
 from onescan.targets.cpu.plan import choose
 
 #: how operands are given: as they are multiplied, or with their last dimensions turned
@@ -107,3 +108,41 @@ def test_vectors_are_not_made_of_numbers(way: str, batch: Any, sizes: Any) -> No
     moved = sum(n for (what, _), n in profile.runs.items() if what in moves)
     multiplied = np.prod(batch, dtype=int) * m * k * n / 16
     assert moved / loop.length < 2.5 * multiplied
+
+
+#: types of rows and matrices, how many rows, how they are converted and how often
+CONVERTED = {
+    "truths": ("bool", "float32", 16, "uitofp", 16 * 64),
+    "bytes": ("int8", "float32", 16, "sitofp", 16 * 64),
+    "halves": ("float16", "float16", 64, "fpext", 6 * 64 * 64),
+}
+
+
+@pytest.mark.parametrize("name", CONVERTED)
+@pytest.mark.parametrize("constant", [True, False])
+def test_operands_are_converted_once(name: str, constant: bool) -> None:
+    """For each block of columns again, which took twice as long as XLA does."""
+    kind, of_matrix, count, instruction, most = CONVERTED[name]
+    rows = jnp.asarray(np.random.default_rng(0).integers(0, 2, (count, 64)), kind)
+    matrices = jnp.ones((20, 64, 64), of_matrix) / 9
+
+    def f(rows: Any, matrices: Any) -> Any:
+        def step(rows: Any, matrix: Any) -> Any:
+            matrix = matrices[3] if constant else matrix
+            return (rows.astype(of_matrix) @ matrix > 1).astype(kind), rows[::-1]
+
+        return onescan.scan(step, rows, None if constant else matrices, length=20)
+
+    loop = loop_in(f, rows, matrices)
+    inputs = inputs_of(loop)
+    for width in (64, 32):
+        plan = choose(loop, Machine(width, 1, host().features))
+        assert_same(by_kernel(plan, inputs), by_xla(loop, inputs), rounding=64)
+        profile = current().build(plan).profile
+        assert profile is not None
+        converted = sum(
+            n * int(re.match(r"<?(\d*)", kind)[1] or 1)  # type: ignore[index]
+            for (what, kind), n in profile.runs.items()
+            if what == instruction
+        )
+        assert converted <= 1.1 * most * loop.length

@@ -23,7 +23,7 @@ from llvmlite import ir
 
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, Memory, Vec, scale
-from onescan.emit.dot import REGISTERS, ROWS, Product
+from onescan.emit.dot import REGISTERS, ROWS, Product, read_often
 from onescan.emit.emitter import Emitter
 from onescan.loop import Atom, Equation
 from onescan.plan.plan import SHORTEST, Plan
@@ -145,16 +145,6 @@ def _wide(dtype: np.dtype) -> np.dtype:
     return WIDE if dtype in ty.HALVES else dtype
 
 
-def _read(e: Emitter, x: Array) -> Array:
-    """What weights are multiplied with: each number is read for many of them."""
-    if x.dtype not in ty.HALVES:
-        return e.once(x)
-    memory = e.scratch(x.shape, x.lanes, WIDE)
-    copy = e.stored(memory, x.shape, x.lanes)
-    e.put(copy, x)
-    return replace(copy, dtype=x.dtype)
-
-
 def by_panels(
     e: Emitter, eqn: Equation, panels: Panels, operands: list[Array]
 ) -> Array:
@@ -170,7 +160,7 @@ def by_panels(
     Product(
         e,
         (((meeting.along_x,), (1,)), ((), (0,))),
-        _read(e, operands[meeting.place]),
+        read_often(e, operands[meeting.place], panels.columns // e.plan.inner_width),
         replace(weights, dtype=target.dtype),
         e.stored(view, shape, (None, *target.lanes[:-1], None)),
     ).emit()
