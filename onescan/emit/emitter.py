@@ -65,6 +65,8 @@ class Emitter(Loops):
     unrolls_whiles = False
     #: whether those elements of a value are computed that are read, where they are few
     pulls_parts = False
+    #: whether an update by itself is left out by a branch, rather than by a selection
+    branches_over_updates = False
     #: choices that are guessed, by the identity of their equations
     late: frozenset[int] = frozenset()
     #: whether long code that is needed in several places is called there

@@ -27,12 +27,16 @@ from onescan.emit.places import (
     lasts,
     position_of,
     read_position,
+    unheld,
 )
 from onescan.emit.reduce import KINDS, highest, lowest
 from onescan.loop import Atom, Equation
+from onescan.plan.plan import is_across
 
 #: operations of a value that are written out for each lane that reads it elsewhere
 SHORT = 4
+#: updates, one by one, from which those outside are left out by a branch
+MANY = 32
 
 
 def _starts(
@@ -221,6 +225,13 @@ def scatter(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     memory = target.memory
     assert memory is not None
 
+    # two updates may meet in one element, so vectors lie along windows only
+    inner = len(sizes) - 1
+    vector = inner if inner in numbers.update_window_dims else None
+    held_by_lanes = is_across((*target.lanes, *indices.lanes, *updates.lanes))
+    alone = vector is None and not held_by_lanes and prod(sizes) >= MANY
+    branches = e.branches_over_updates and asks(eqn) and alone
+
     def visit(index: tuple[Index, ...]) -> None:
         batch = tuple(index[j] for j in batch_dims)
         place: list[Index] = [0] * len(shape)
@@ -234,11 +245,21 @@ def scatter(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
             place[i] = batch[k]
         inside = None
         for k, i in enumerate(numbers.scatter_dims_to_operand_dims):
-            here, ok = held(e, indices, (*batch, k), last[k], asks(eqn))
+            find = unheld if branches else held
+            here, ok = find(e, indices, (*batch, k), last[k], asks(eqn))
             place[i] = add(e.b, place[i], here)
             inside = _both(e, inside, ok)
         value = updates.at(index)
         where = tuple(place)
+        if branches:
+            with e.b.if_then(inside, likely=True), e.inside():
+                update(where, value, None)
+        else:
+            update(where, value, inside)
+
+    def update(
+        where: tuple[Index, ...], value: ty.Value, inside: ty.Value | None
+    ) -> None:
         if combine is not None or inside is not None:
             old, value = ty.match(e.b, memory.load(e.b, where), value)
             if combine is not None:
@@ -250,9 +271,6 @@ def scatter(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
                 value = e.b.select(inside, value, old)
         memory.store(e.b, where, value)
 
-    # two updates may meet in one element, so vectors lie along windows only
-    inner = len(sizes) - 1
-    vector = inner if inner in numbers.update_window_dims else None
     apart = _apart(eqn, window)
     e.nest_in_order(updates.shape, updates.lanes, visit, target, vector, apart=apart)
     return [target]

@@ -86,6 +86,14 @@ def held(
     return spanning(e.b, position, 0, last), inside
 
 
+def unheld(
+    e: Loops, array: Array, index: tuple[Index, ...], last: int, _: bool
+) -> tuple[Index, ty.Value]:
+    """An element as it is, and whether it is between 0 and `last`."""
+    position = read_position(e, array, index)
+    return position, _inside(e, position, last)
+
+
 def clamped(e: Loops, position: ty.Value, last: int) -> Index:
     """A position moved inside."""
     if last <= 0:

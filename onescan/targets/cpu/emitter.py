@@ -51,6 +51,7 @@ ON_STACK = 1 << 18
 
 
 class CpuEmitter(Emitter):
+    branches_over_updates = True
     fetches_ahead = True
     has_routines = True
     pulls_parts = True
