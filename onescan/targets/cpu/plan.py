@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -23,7 +24,7 @@ from onescan.plan.layout import assign, finished, power_below
 from onescan.plan.merged import Merged, merged, share, without_repeats
 from onescan.plan.plan import INTERLEAVED, Lane, Plan, minor_dimension
 from onescan.plan.stencils import is_stencil
-from onescan.plan.work import Work, operand_of, step_of
+from onescan.plan.work import Work, equations, operand_of, step_of
 from onescan.primitives import record_of
 from onescan.targets.cpu.machine import Machine
 from onescan.targets.cpu.products.steps import is_tiled
@@ -272,9 +273,24 @@ def _inner_plan(
     if group is not None:
         lane = Lane(group.size, group.size // pieces, False)
         assign(lane_of, lanes, group, lane)
-    width = machine.vector_bytes // 4
+    width = _numbers(loop, machine)
     plan = finished(loop, lanes, lane_of, width, threads, features=machine.features)
     return _with_transposed_weights(replace(plan, l2=machine.l2))
+
+
+def _numbers(loop: Loop, machine: Machine) -> int:
+    """How many numbers a vector has: more where all of them are small, in long rows."""
+    jaxpr = loop.body.jaxpr
+    made = (v for eqn in equations(jaxpr) for v in (*eqn.invars, *eqn.outvars))
+    values: list[Any] = [*jaxpr.invars, *jaxpr.outvars, *made]
+    arrays = [v.aval for v in values if prod(v.aval.shape) > 1]
+    floats = any(jnp.issubdtype(a.dtype, np.inexact) for a in arrays)
+    largest = max((a.dtype.itemsize for a in arrays), default=4)
+    small = not floats and largest < 4
+    usual = machine.vector_bytes // 4
+    width = machine.vector_bytes // (largest if small else 4)
+    # of those between, vectors would lie elsewhere than usual
+    return usual if any(usual <= a.shape[-1] < width for a in arrays) else width
 
 
 def _with_transposed_weights(plan: Plan) -> Plan:
