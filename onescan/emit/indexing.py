@@ -159,11 +159,23 @@ def gather(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
 
     found = e.lazy(out, at, [x, indices], cost=4)
     in_windows = rank - 1 in numbers.offset_dims  # along which vectors lie
-    if x.memory is not None or x.cost <= SHORT or in_windows:
+    copied = has(e.b, AVX512) and not in_windows and _is_copied(e, out, x)
+    if not copied and (x.memory is not None or x.cost <= SHORT or in_windows):
         return [found]
     target = e.fresh(out)  # by one copy of the code, not one for each lane
     e.put(target, found, vector=None)
     return [target]
+
+
+def _is_copied(e: Emitter, out: Any, x: Array) -> bool:
+    """Whether the next step has these numbers: they are copied, not computed with.
+
+    One by one that takes a cycle for each, where a gather of 16 takes 20 on some
+    processors and 50 on others.
+    """
+    carried = e.body is not None and out in e.body.homes
+    many = prod(out.aval.shape) >= MANY and x.memory is not None
+    return carried and many and e.plan.vector is None and not is_across(x.lanes)
 
 
 def _place(
