@@ -1,4 +1,4 @@
-"""The remainder that kernels have where there is no C library, against C's own."""
+"""The remainder that kernels have, with and without a C library, against C's own."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from onescan.runtime import compiler
 KINDS: dict[Any, Any] = {np.float32: ir.FloatType(), np.float64: ir.DoubleType()}
 
 
-def over_arrays(dtype: Any) -> Any:
+def over_arrays(dtype: Any, features: list[str]) -> Any:
     """`loop(n, x, y, out)` as a function of two arrays."""
     kind, count, pointer = KINDS[dtype], ir.IntType(64), ir.PointerType()
     module = ir.Module()
-    allow(module, [GPU])
+    allow(module, features)
     signature = ir.FunctionType(ir.VoidType(), [count, pointer, pointer, pointer])
     function = ir.Function(module, signature, "loop")
     entry, head, done = (function.append_basic_block() for _ in range(3))
@@ -34,7 +34,7 @@ def over_arrays(dtype: Any) -> Any:
     b.store(remainder(b, x, y), places[2])
     following = b.add(i, ir.Constant(count, 1))
     i.add_incoming(ir.Constant(count, 0), entry)
-    i.add_incoming(following, head)
+    i.add_incoming(following, b.block)
     b.cbranch(b.icmp_unsigned("<", following, function.args[0]), head, done)
     b.position_at_end(done)
     b.ret_void()
@@ -50,8 +50,9 @@ def over_arrays(dtype: Any) -> Any:
     return run
 
 
+@pytest.mark.parametrize("features", [[GPU], []], ids=["GPU", "CPU"])
 @pytest.mark.parametrize("dtype", KINDS)
-def test_remainder_is_exact(dtype: Any) -> None:
+def test_remainder_is_exact(dtype: Any, features: list[str]) -> None:
     rng = np.random.default_rng(0)
     bits = np.dtype(f"u{np.dtype(dtype).itemsize}")
     size = 200_000
@@ -67,7 +68,7 @@ def test_remainder_is_exact(dtype: Any) -> None:
     ys = np.concatenate([anything[1], near[1], near[1], edges[1]])
     with np.errstate(all="ignore"):
         expected = np.fmod(xs, ys)
-    found = over_arrays(dtype)(xs, ys)
+    found = over_arrays(dtype, features)(xs, ys)
     np.testing.assert_array_equal(found, expected)
     known = ~np.isnan(expected)
     np.testing.assert_array_equal(np.signbit(found)[known], np.signbit(expected)[known])
