@@ -63,8 +63,13 @@ def dot_general(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]
 
 
 def read_often(e: Emitter, array: Array, times: int) -> Array:
-    """An operand of which each number is read so often, converted once."""
-    if times < OFTEN or e.plan.inner_width < 2 or e.plan.vector is not None:
+    """An operand of which each number is read so often, converted once.
+
+    One that the L2 cache would not hold is better converted as it passes.
+    """
+    large = 4 * prod(array.shape) > e.plan.l2
+    along_lanes = e.plan.inner_width < 2 or e.plan.vector is not None
+    if times < OFTEN or large or along_lanes:
         return e.once(array)
     if array.dtype in ty.HALVES and not has(e.b, FP16):
         memory = e.scratch(array.shape, array.lanes, np.float32)

@@ -242,7 +242,8 @@ def scatter(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     vector = inner if inner in numbers.update_window_dims else None
     held_by_lanes = is_across((*target.lanes, *indices.lanes, *updates.lanes))
     alone = vector is None and not held_by_lanes and prod(sizes) >= MANY
-    branches = e.branches_over_updates and asks(eqn) and alone
+    may_miss = asks(eqn) and len(last) > 0
+    branches = e.branches_over_updates and may_miss and alone
 
     def visit(index: tuple[Index, ...]) -> None:
         batch = tuple(index[j] for j in batch_dims)
