@@ -112,6 +112,23 @@ def test_layers_of_bytes() -> None:
     assert_engines_agree(lambda *args: lax.scan(layer, *args), x, w)
 
 
+@pytest.mark.parametrize("along", [0, 1])
+def test_a_matrix_and_itself(along: int) -> None:
+    """Wrong results: both sides were made unsigned, being one array."""
+
+    def step(x: Any, other: Any) -> Any:
+        numbers = ((along,), (along,)), ((), ())
+        made = lax.dot_general(x, x, numbers, preferred_element_type=jnp.int32)
+        return x[::-1, ::-1] ^ other, made
+
+    random = np.random.default_rng(2)
+    x, others = (
+        jnp.asarray(random.integers(-128, 128, shape, np.int8))
+        for shape in ((24, 32), (4, 24, 32))
+    )
+    assert_engines_agree(lambda *args: lax.scan(step, *args), x, others)
+
+
 def test_a_batch_of_products() -> None:
     def step(x: Any, w: Any) -> Any:
         made = jnp.einsum("bij,bjk->bik", x, w, preferred_element_type=jnp.int32)

@@ -85,8 +85,8 @@ class Several(Product):
     ) -> None:
         super().__init__(e, numbers, x, y, target)
         self.x, self.y = (
-            self.side_by_side(operand, along)
-            for operand, (along,) in ((x, self.cx), (y, self.cy))
+            self.side_by_side(operand, along, side)
+            for side, (operand, (along,)) in enumerate(((x, self.cx), (y, self.cy)))
         )
         self.sizes = [self.x.shape[self.cx[0]]]
 
@@ -95,17 +95,17 @@ class Several(Product):
         """Of a term."""
         return 32 // self.count
 
-    def side_by_side(self, array: Array, along: int) -> Array:
+    def side_by_side(self, array: Array, along: int, side: int) -> Array:
         """The same numbers, several of a dimension in a word."""
         words = array.shape[along] // self.count
         shape = (*array.shape[:along], words, *array.shape[along + 1 :])
         if array.stride(along) == 1:
-            memory = self._copied(array, along)
+            memory = self._copied(array, along, side)
         else:
-            memory = self._put_together(array, along, shape)
+            memory = self._put_together(array, along, side, shape)
         return self.e.stored(memory, shape, array.lanes)
 
-    def _copied(self, array: Array, along: int) -> Memory:
+    def _copied(self, array: Array, along: int, side: int) -> Memory:
         """Where the numbers lie side by side."""
         e, term = self.e, np.dtype(f"int{self.bits}")
         shape, strides, size = array.shape, [0] * len(array.shape), 1
@@ -117,13 +117,15 @@ class Several(Product):
 
         def put(index: tuple[Index, ...]) -> None:
             value = convert(e.b, array.at(index), array.dtype, term)
-            memory.store(e.b, index, self.prepared(array, value))
+            memory.store(e.b, index, self.prepared(value, side))
 
         e.nest(shape, array.lanes, put, along, max(array.cost, 1))
         words = (1 if i == along else n // self.count for i, n in enumerate(strides))
         return replace(memory, dtype=WORD, strides=tuple(words))
 
-    def _put_together(self, array: Array, along: int, shape: tuple[int, ...]) -> Memory:
+    def _put_together(
+        self, array: Array, along: int, side: int, shape: tuple[int, ...]
+    ) -> Memory:
         """Where they are of different rows."""
         e, memory = self.e, self.e.scratch(shape, array.lanes, WORD)
 
@@ -142,13 +144,13 @@ class Several(Product):
                 place[along] = add(e.b, first, k)
                 terms.append(term(place, k))
             word = reduce(e.b.or_, terms)
-            memory.store(e.b, index, self.prepared(array, word))
+            memory.store(e.b, index, self.prepared(word, side))
 
         e.nest(shape, array.lanes, put, cost=3 * self.count * max(array.cost, 1))
         return memory
 
-    def prepared(self, array: Array, value: ty.Value) -> ty.Value:
-        """Terms of an operand, or words of them, as the instruction has them."""
+    def prepared(self, value: ty.Value, side: int) -> ty.Value:
+        """Terms of one side, or words of them, as the instruction has them."""
         return value
 
     def meet(self, x: ty.Value, y: ty.Value, total: ty.Value) -> ty.Value:
@@ -202,14 +204,13 @@ class Quads(Several):
     def __init__(
         self, e: Emitter, numbers: Any, x: Array, y: Array, target: Array
     ) -> None:
-        self.unsigned = y if y.dtype == UNSIGNED else x
-        self.raised = self.unsigned.dtype == SIGNED
-        self.on_the_left = self.unsigned is x
+        self.unsigned = int(y.dtype == UNSIGNED)  # the side; both may be one array
+        self.raised = x.dtype == y.dtype == SIGNED
         super().__init__(e, numbers, x, y, target)
         self.too_much = self._too_much() if self.raised else None
 
-    def prepared(self, array: Array, value: ty.Value) -> ty.Value:
-        if not self.raised or array is not self.unsigned:
+    def prepared(self, value: ty.Value, side: int) -> ty.Value:
+        if not self.raised or side != self.unsigned:
             return value
         kind = ty.element_type(value)
         return self.e.b.xor(value, ty.constant(kind, FLIP, ty.width_of(value)))
@@ -217,11 +218,11 @@ class Quads(Several):
     def by_instruction(
         self, name: str, x: ty.Value, y: ty.Value, total: ty.Value
     ) -> ty.Value:
-        terms = (x, y) if self.on_the_left else (y, x)
+        terms = (y, x) if self.unsigned else (x, y)
         return _called(self.e.b, name, total.type, total, *terms)
 
     def term(self, word: ty.Value, k: int, side: int, signed: bool = True) -> ty.Value:
-        return super().term(word, k, side, (side == 0) != self.on_the_left)
+        return super().term(word, k, side, side != self.unsigned)
 
     def _too_much(self) -> Array:
         """128 times the sums of the columns."""
