@@ -18,8 +18,8 @@ from llvmlite import ir
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, add, scale
 from onescan.emit.convert import convert, rounded
-from onescan.emit.dot import addition, multiply_add
 from onescan.emit.reduce import KINDS
+from onescan.emit.terms import addition, multiply_add
 from onescan.loop import Atom, Equation, LeaveToXla
 from onescan.targets.nvidia.all_reduce import all_reduced, kept_as, partial_of
 from onescan.targets.nvidia.barriers import WARP

@@ -25,8 +25,8 @@ from llvmlite import ir
 from onescan.emit import types as ty
 from onescan.emit.builder import Builder
 from onescan.emit.constants import integer
-from onescan.emit.dot import multiply_add
 from onescan.emit.flow import fold, loop, only
+from onescan.emit.terms import multiply_add
 from onescan.targets.cpu.products import amx
 from onescan.targets.cpu.products.amx import moved
 from onescan.targets.cpu.products.amx_plan import Stripes

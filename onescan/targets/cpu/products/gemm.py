@@ -26,9 +26,9 @@ from llvmlite import ir
 from onescan.emit import types as ty
 from onescan.emit.builder import Builder
 from onescan.emit.constants import integer
-from onescan.emit.dot import multiply_add
 from onescan.emit.flow import loop, only
 from onescan.emit.math.features import allow
+from onescan.emit.terms import multiply_add
 from onescan.targets.cpu.products.plan import Blocks, Tiling
 
 VOID = ir.VoidType()

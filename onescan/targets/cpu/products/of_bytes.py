@@ -27,9 +27,10 @@ from llvmlite import ir
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, Memory, Vec, add, scale
 from onescan.emit.convert import convert
-from onescan.emit.dot import Product, multiply_add
+from onescan.emit.dot import Product
 from onescan.emit.emitter import Emitter
 from onescan.emit.math.features import PAIRS, QUADS, has
+from onescan.emit.terms import multiply_add
 from onescan.loop import Equation
 
 SIGNED, UNSIGNED = np.dtype(np.int8), np.dtype(np.uint8)

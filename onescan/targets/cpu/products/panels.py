@@ -23,8 +23,9 @@ from llvmlite import ir
 
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, Memory, Vec, scale
-from onescan.emit.dot import REGISTERS, ROWS, Product, read_often
+from onescan.emit.dot import REGISTERS, ROWS, Product
 from onescan.emit.emitter import Emitter
+from onescan.emit.terms import read_often
 from onescan.loop import Atom, Equation
 from onescan.plan.plan import SHORTEST, Plan
 from onescan.primitives import record_of

@@ -19,8 +19,8 @@ from llvmlite import ir
 from onescan.emit import types as ty
 from onescan.emit.arrays import Array, Index, Memory, Vec, add, scale
 from onescan.emit.body import zeros
-from onescan.emit.dot import multiply_add
 from onescan.emit.emitter import Emitter
+from onescan.emit.terms import multiply_add
 from onescan.loop import Equation
 from onescan.plan.plan import Plan
 from onescan.primitives import record_of
