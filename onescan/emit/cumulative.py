@@ -123,7 +123,7 @@ def _by_vectors(e: Emitter, eqn: Equation, n: int, pull: Pull, store: Store) -> 
                 k = count - 1 - k if isinstance(k, int) else e.b.sub(last, k)
             first = add(e.b, scale(e.b, k, width), begin)
             place = Vec(first, width) if width > 1 else first
-            value, far = pull(place), 1
+            value, far = ty.splat(e.b, pull(place), lanes), 1
             while far < width:
                 shifted = _shifted(e.b, value, nothing, -far if reverse else far)
                 value, far = combine(e.b, dtype, shifted, value), 2 * far

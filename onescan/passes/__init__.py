@@ -16,6 +16,7 @@ from onescan.passes.collapse import collapse
 from onescan.passes.common import common
 from onescan.passes.constants import constants
 from onescan.passes.derive import derive
+from onescan.passes.few_bits import few_bits
 from onescan.passes.hoist import hoist
 from onescan.passes.in_place import in_place
 from onescan.passes.inside import inside
@@ -52,7 +53,7 @@ def _out(draws: Draws, sums: bool = False, batches: bool = True) -> tuple[Pass, 
 PASSES = (
     *(constants, simplify, partial_sums, inside, updates, accumulate, in_place),
     *(ahead, hoist, sink),
-    *(derive, simplify, spread, orient, collapse),
+    *(derive, simplify, spread, orient, few_bits, collapse),
 )
 #: for one of a CPU at last
 LAST_PASSES = (placed, partial(inside, passes=(placed, superwords)), superwords)

@@ -100,6 +100,10 @@ def partial_sums(loop: Loop) -> Split | None:
 def _summed(a: Accumulator, known: Totals) -> list[Any]:
     """What the terms of an accumulator are sums of; empty unless each sums lanes."""
     found: list[Any] = []
+    fixed = any(map(known.is_fixed, a.terms))
+    less = any(eqn.primitive.name == "sub" for eqn in a.eqns)
+    if len(a.terms) > 1 and (fixed or less):  # little may be left of them in each step
+        return []
     for term in a.terms:
         sources, over_lanes = _sources(term, known, {})
         if not over_lanes or not all(_is_exact(v.aval.dtype) for v in sources):

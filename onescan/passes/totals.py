@@ -33,6 +33,11 @@ from onescan.primitives import ELEMENTWISE, FREE, named, record_of
 
 #: what costs nothing or little to compute again outside
 CHEAP = ELEMENTWISE | FREE
+#: what may leave little of much: the energy of a step less that of the first one.  The
+#: sums of cotangents are `add_any`.
+CANCELLING = {"add", "sub"}
+#: factors up to which a sum of steps is as far from overflow as the result
+USUAL = 1e12
 
 
 class Totals:
@@ -72,13 +77,19 @@ class Totals:
     def operands(self, eqn: JaxprEqn) -> list[Any] | None:
         """The operands an equation is linear in, the others being fixed.
 
-        So far as numbers go: a sum of integers is not divided as they are, and in a
-        narrower type than that of the result it has another end.
+        So far as numbers go: a sum of integers is not divided as they are, in a
+        narrower type than that of the result it has another end, and one of steps may
+        be too large where theirs are not.  What is left of two sums that nearly cancel
+        in each step is taken as it is.
         """
         name = eqn.primitive.name
+        out: Any = eqn.outvars[0] if eqn.outvars else None
+        if name in CANCELLING and _is_float(out.aval.dtype):
+            return list(eqn.invars) if any(map(self.products, eqn.invars)) else None
         if named(name).linear:
             return list(eqn.invars)
-        out: Any = eqn.outvars[0] if eqn.outvars else None
+        if out is None or out.aval.dtype == np.float16:  # which ends at 65504
+            return None
         if name == "convert_element_type":
             source, made = (np.dtype(v.aval.dtype) for v in _ends(eqn))
             kept = all(jnp.issubdtype(d, np.floating) for d in (source, made))
@@ -87,9 +98,11 @@ class Totals:
         if name in ("mul", "dot_general"):
             moving: list[Any] = [v for v in eqn.invars if not self.is_fixed(v)]
             same = all(v.aval.dtype == out.aval.dtype for v in moving)
-            return moving if len(moving) == 1 and same else None
+            usual = name != "mul" or all(map(_is_usual, eqn.invars))
+            return moving if len(moving) == 1 and same and usual else None
         if name == "div" and self.is_fixed(eqn.invars[1]):
-            return [eqn.invars[0]] if _is_float(out.aval.dtype) else None
+            usual = _is_float(out.aval.dtype) and _is_usual(eqn.invars[1])
+            return [eqn.invars[0]] if usual else None
         return None
 
     def is_product(self, eqn: JaxprEqn) -> bool:
@@ -204,6 +217,15 @@ class Totals:
             return evaluate(self.parts.eqns, fixed, [v])[0]
 
         return total
+
+
+def _is_usual(v: Any) -> bool:
+    """Whether a factor, if it is known, is neither huge nor tiny."""
+    if not isinstance(v, Literal):
+        return True
+    with np.errstate(over="ignore"):
+        sizes = np.abs(np.asarray(v.val).astype(complex))
+    return bool(np.all((sizes == 0) | ((sizes >= 1 / USUAL) & (sizes <= USUAL))))
 
 
 def _ends(eqn: JaxprEqn) -> list[Any]:

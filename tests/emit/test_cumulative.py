@@ -87,3 +87,16 @@ def test_half_precision_goes_from_one_to_the_next(by_vectors: Any) -> None:
     assert_engines_agree(partial(in_a_loop, "cummax"), xs)
     assert_engines_agree(partial(in_a_loop, "cumsum"), xs[1:2])
     assert not by_vectors.called
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("size", [4, 7, 33])
+def test_of_a_number_that_is_spread(name: str, size: int) -> None:
+    """A failure inside, found by a tester: one number is no vector yet."""
+
+    def step(c: Any, x: Any) -> Any:
+        c = 0.5 * c + x
+        return c, both_ways(name, jax.numpy.broadcast_to(c, (size,)))
+
+    run = lambda xs: lax.scan(step, jax.numpy.float32(0), xs)
+    assert_engines_agree(run, np.linspace(0, 1, 5, dtype="float32"), ulps=64)

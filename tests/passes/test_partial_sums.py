@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from engines import run
 from jax import lax
+from jax.interpreters.ad import add_jaxvals
 from passing import assert_same, core_of, loop_of, notes_of, shown, splits_of
 
 import onescan
@@ -214,11 +215,73 @@ def test_what_is_used_often_is_looked_at_once() -> None:
     def doubled(total: Any, h: Any) -> Any:
         term = h.sum()
         for _ in range(30):
-            term = (term + term) / 2
+            term = add_jaxvals(term, term) / 2
         return total + term
 
     loop, args = loop_of(collecting(doubled), (STATE, ZERO), jnp.ones(3))
     assert_same(loop, splits_of(loop, partial_sums), args)
+
+
+SCALED = {
+    "float16": lambda h: (h * h).sum() / h.size,
+    "float32": lambda h: (h * 1e33).sum() * 1e-33,
+}
+
+
+@pytest.mark.parametrize("kind", SCALED)
+def test_no_sum_of_steps_is_larger_than_it_should_be(kind: str) -> None:
+    """Wrong results, found by a tester: inf, where each step is scaled down."""
+
+    def step(carry: Any, x: Any) -> Any:
+        h, total = carry
+        h = jnp.tanh(0.5 * h + x)
+        return (h, total + SCALED[kind](h)), None
+
+    f = lambda h, zero, xs: lax.scan(step, (h, zero), xs)[0][1]
+    args = [jnp.ones(shape, kind) for shape in (1024, (), 1000)]
+    native, xla = (run(engine, f, *args) for engine in ("native", "xla"))
+    np.testing.assert_allclose(native, xla, 2e-2)
+
+
+def test_products_of_halves_are_scaled_in_each_step() -> None:
+    def step(carry: Any, x: Any) -> Any:
+        s, total = carry
+        s = jnp.tanh(s + x)
+        return (s, total + (s.T @ s) * 1e-4), None
+
+    s, total = (jnp.zeros(shape, "float16") for shape in ((32, 64), (64, 64)))
+    f = lambda s, total, xs: lax.scan(step, (s, total), xs)[0][1]
+    xs = jnp.ones(3000, "float16")
+    native, xla = (run(engine, f, s, total, xs) for engine in ("native", "xla"))
+    np.testing.assert_allclose(native, xla, 2e-2)
+
+
+DRIFTS = {
+    "less a number": lambda drift, s, first: drift + (s.sum() - 1e6),
+    "less the first": lambda drift, s, first: drift + (s.sum() - first),
+    "one by one": lambda drift, s, first: drift + s.sum() - first,
+    "two sums": lambda drift, s, first: drift + (s.sum() - s[::-1].sum()),
+    "and by one": lambda drift, s, first: drift - s.sum() + s[::-1].sum(),
+}
+
+
+@pytest.mark.parametrize("name", DRIFTS)
+def test_what_is_left_of_sums_that_cancel(name: str) -> None:
+    """Wrong results, found by a tester: large sums of steps have no small digits."""
+
+    def f(s: Any, first: Any, xs: Any) -> Any:
+        def step(carry: Any, x: Any) -> Any:
+            s, drift = carry
+            s = 0.5 * s + x
+            return (s, DRIFTS[name](drift, s, first)), None
+
+        return lax.scan(step, (s, ZERO), xs)[0][1]
+
+    s, xs = jnp.full(1024, 1e6 / 1024), jnp.full((2000, 1024), 0.5e6 / 1024)
+    native, xla = (
+        run(engine, f, s, jnp.float32(1e6), xs) for engine in ("native", "xla")
+    )
+    assert native == xla == 0
 
 
 def test_products_leave_the_loop_all_the_same() -> None:
