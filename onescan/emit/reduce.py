@@ -67,6 +67,9 @@ KINDS: dict[str, tuple[Combine, Callable[[Any], float | int]]] = {
 }
 
 
+#: a vector is folded so many times for what counts as an operation: short sums of a
+#: few rows are faster side by side, those of layers are a third of a kernel's code
+FOLDED = 2
 #: operations that join the positions of a vector, for each number but the first that a
 #: fold holds
 JOINED = 12
@@ -112,8 +115,9 @@ def reduction(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
             memory.store(e.b, index, rounded(e.b, fold.leave(e.b, total), dtype))
 
     vector = None if lengthwise else -1
-    pulled = prod(sizes) // (e.plan.inner_width if lengthwise else 1)
-    cost = max(x.cost, 1) * max(pulled, 1) + JOINED * (len(fold.combines) - 1)
+    width = e.plan.inner_width if lengthwise else 1
+    pulled, joins = max(prod(sizes) // width, 1), width.bit_length() // FOLDED
+    cost = max(x.cost, 1) * pulled + joins + JOINED * (len(fold.combines) - 1)
     e.nest_in_groups(target.shape, target.lanes, visit, vector, cost=cost)
     return [target]
 

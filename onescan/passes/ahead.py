@@ -45,6 +45,7 @@ from onescan.passes.worth import (
     described,
     is_draw,
     is_heavy,
+    largest_of_batch,
     operations,
     pays,
 )
@@ -54,7 +55,8 @@ def ahead(loop: Loop, draws: Draws = "few", batches: bool = True) -> Split | Non
     """Run carries ahead whose values free heavy work."""
     parts = parts_of(loop)
     is_drawn = lambda eqn: is_draw(eqn, draws, loop.length)
-    first, freed = _first(parts, is_drawn, draws, batches)
+    largest = largest_of_batch(loop.length, batches)
+    first, freed = _first(parts, is_drawn, draws, largest)
     if not freed:
         return None
     given = _given(parts, first)
@@ -94,7 +96,7 @@ def ahead(loop: Loop, draws: Draws = "few", batches: bool = True) -> Split | Non
 
 
 def _first(
-    parts: Parts, is_drawn: Callable[[JaxprEqn], bool], draws: Draws, batches: bool
+    parts: Parts, is_drawn: Callable[[JaxprEqn], bool], draws: Draws, largest: float
 ) -> tuple[set[int], list[JaxprEqn]]:
     """The places of the carries to run ahead, and the work that this frees."""
     place = {v: i for i, v in enumerate(parts.carry)}
@@ -109,7 +111,7 @@ def _first(
     found: list[JaxprEqn] = []
     for eqn in parts.eqns:
         drawn = is_drawn(eqn)
-        if not drawn and not leaves(eqn, kinds, draws, batches=batches):
+        if not drawn and not leaves(eqn, kinds, draws, largest=largest):
             continue
         wanted = set().union(*(closed[i] for i in needs[eqn.outvars[0]]))
         if wanted and (drawn or _feeds_another(parts, eqn, wanted)):

@@ -44,6 +44,7 @@ from onescan.passes.worth import (
     elements,
     is_draw,
     is_long_sum,
+    largest_of_batch,
     operations,
 )
 from onescan.primitives import record_of
@@ -74,12 +75,13 @@ def hoist(
     parts = parts_of(loop)
     kinds = kinds_of(parts)
     drawn = _drawn(loop, parts.eqns, kinds, draws)
+    largest = largest_of_batch(loop.length, batches)
 
     def goes(eqn: JaxprEqn) -> bool:
         kind = kinds[eqn.outvars[0]] if eqn.outvars else "bound"
         if kind == "fixed":
             return not eqn.effects and is_worth_keeping(eqn)
-        heavy = leaves(eqn, kinds, draws, batches=batches)
+        heavy = leaves(eqn, kinds, draws, largest=largest)
         return kind == "free" and (heavy or (sums and is_long_sum(eqn)))
 
     gone = filter(goes, parts.eqns)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from math import prod
+from math import inf, prod
 from typing import Any, Literal
 
 import jax
@@ -25,7 +25,6 @@ from onescan.loop import Atom, Aval, Loop
 from onescan.passes.products import product
 from onescan.passes.split import Parts, Values, slice_of, variables
 from onescan.passes.worth import (
-    BUSY_BATCH,
     PER_RESULT,
     Draws,
     is_heavy,
@@ -60,22 +59,22 @@ def leaves(
     kinds: Mapping[Var, Kind],
     draws: Draws,
     least: float | None = None,
-    batches: bool = True,
+    largest: float = inf,
 ) -> bool:
     """Whether an equation does better for all steps at once than in the loop.
 
     A product on a CPU, whose kernels leave few draws to others, only if all steps share
     an operand, since one product is then made of them, and if it saves at least so many
-    operations for each element of its result (`PER_RESULT`).  Without `batches` only
-    small products become a batch of products.
+    operations for each element of its result (`PER_RESULT`).  Others become a batch of
+    products, those that are no larger than `largest`.
     """
-    if record_of(eqn).kind != "product" or (draws != "few" and batches):
+    if record_of(eqn).kind != "product" or (draws != "few" and largest == inf):
         return is_heavy(eqn)
     given = variables(eqn.invars)
     shared = len(given) < len(eqn.invars) or any(kinds[v] == "fixed" for v in given)
     if draws == "few":
         return shared and is_heavy(eqn, PER_RESULT if least is None else least)
-    return is_heavy(eqn) and (shared or operations(eqn) < BUSY_BATCH)
+    return is_heavy(eqn) and (shared or operations(eqn) < largest)
 
 
 def evaluate(

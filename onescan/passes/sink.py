@@ -35,6 +35,7 @@ from onescan.passes.worth import (
     is_draw,
     is_movable,
     is_view,
+    largest_of_batch,
     operations,
     pays,
 )
@@ -44,10 +45,11 @@ def sink(loop: Loop, draws: bool = False, batches: bool = True) -> Split | None:
     """Take out what only feeds ys, if it is worth it; draws of random bits too."""
     parts = parts_of(loop)
     kinds = kinds_of(parts)
+    largest = largest_of_batch(loop.length, batches)
 
     def is_worth_it(eqn: JaxprEqn) -> bool:
         which: Draws = "all" if draws else "few"
-        heavy = leaves(eqn, kinds, which, PER_ELEMENT, batches)
+        heavy = leaves(eqn, kinds, which, PER_ELEMENT, largest)
         return heavy or (draws and is_draw(eqn))
 
     sunk = _sunk(parts, is_worth_it)

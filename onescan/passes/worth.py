@@ -8,7 +8,7 @@ more work than it costs in traffic.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import log2, prod
+from math import inf, log2, prod
 from typing import Any, Literal
 
 from jax.extend.core import JaxprEqn
@@ -36,6 +36,10 @@ BUSY = 32
 #: together are a batch of products (layers with `jax.checkpoint`, taken apart for
 #: products of 4 million, ran at 0.9 of stock's speed)
 BUSY_BATCH = 500_000
+#: steps from which such a batch is worth it: of 6 it takes 0.8 to 1.4 times as long as
+#: a loop, of 32 the half to as long, of 200 a third to the half (two x86 cores), and
+#: what leaves a loop costs some 10 us itself (gradients of six layers ran at 0.7)
+STEPS_OF_BATCH = 64
 
 #: numbers drawn in one step from which they fill the vectors of a CPU by themselves:
 #: its kernels then draw them as fast in the loop as anything could outside
@@ -120,6 +124,13 @@ def keeps_busy(eqn: Equation) -> bool:
     """Whether XLA does as well, on a CPU, with one step of this at a time."""
     touched = elements([*eqn.invars, *eqn.outvars])
     return record_of(eqn).kind == "product" and operations(eqn) >= BUSY * touched
+
+
+def largest_of_batch(steps: int, batches: bool) -> float:
+    """Multiply-adds up to which a product whose operands both change leaves a loop."""
+    if batches:
+        return inf
+    return BUSY_BATCH if steps >= STEPS_OF_BATCH else 0.0
 
 
 def pays(saved: float, left: Iterable[Any], least: float | None = None) -> bool:

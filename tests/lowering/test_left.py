@@ -46,11 +46,19 @@ def test_a_large_step_is_not_taken_apart(size: int, passes: tuple[str, ...]) -> 
     assert row.passes == passes
 
 
-@pytest.mark.parametrize(("batch", "passes"), [(1, ("simplify", "hoist")), (64, ())])
+TAKEN = "simplify", "hoist"
+
+
+@pytest.mark.parametrize(
+    ("steps", "batch", "passes"), [(64, 1, TAKEN), (2, 1, ()), (64, 64, ())]
+)
 def test_a_batch_of_products_stays_in_a_step(
-    batch: int, passes: tuple[str, ...]
+    steps: int, batch: int, passes: tuple[str, ...]
 ) -> None:
-    """All steps together are a larger batch of the same, which gains nothing."""
+    """All steps together are a larger batch of the same, which gains nothing.
+
+    Nor does a batch of a few steps, such as the layers of a network.
+    """
 
     def step(carry, x):
         query, key = x
@@ -58,9 +66,9 @@ def test_a_batch_of_products_stays_in_a_step(
         general = jnp.linalg.eigvals(jnp.full((2, 2), carry))  # no kernel takes that
         return carry + score.sum() + general[0].real, None
 
-    xs = jnp.ones((2, 8, batch, 32, 32))
+    xs = jax.ShapeDtypeStruct((steps, batch, 32, 32), "float32")
     onescan.clear_report()
-    jax.jit(lambda c, x: onescan.scan(step, c, x)).lower(0.0, (xs[0], xs[1]))
+    jax.jit(lambda c, x: onescan.scan(step, c, x)).lower(0.0, (xs, xs))
     (row,) = onescan.report().rows
     assert row.engine == "xla"
     assert row.passes == passes

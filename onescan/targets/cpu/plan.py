@@ -54,6 +54,9 @@ TURN = 0.4
 FEW = 8
 #: the work of a step, as a multiple of what it needs, that tiles may do in all
 REPEATED = 1.05
+#: vector operations of numbers that a vector has from as many places, on the way there
+#: (of a table of 256 columns, rows for a batch of 16 took 8 times as long as by rows)
+ONE_BY_ONE = 12.0
 #: what loops over inner dimensions cost, next to loops over lanes; products reuse
 #: what they load better along inner dimensions, but their results are stored
 INNER = 1.05
@@ -142,7 +145,7 @@ def _lane_cost(
     for work in works:
         touched = [*work.eqn.outvars, *work.eqn.invars]
         if any(axis.holds(v) for v in touched):
-            cost += work.operations / axis.size * rounds
+            cost += _along(work, axis) / axis.size * rounds
         elif any(other.holds(v) for other in others for v in touched):
             cost += work.operations  # along an axis that is cut: one by one
         else:  # the same for every lane: once for each thread
@@ -157,6 +160,27 @@ def _lane_cost(
                 moves = TRANSPOSE
             cost += moves * prod(var.aval.shape)
     return cost
+
+
+def _along(work: Work, axis: Merged) -> float:
+    """Operations of an equation, vectors along an axis that it has.
+
+    Rows of a table that are read or set at places are vectors themselves; numbers at as
+    many places as a vector has are read or set one by one.
+    """
+    if record_of(work.eqn).kind not in ("gather", "update"):
+        return work.operations
+    places, moved = work.eqn.invars[1], _moved(work)
+    if work.eqn.primitive.name == "dynamic_update_slice":
+        return work.operations
+    return moved * (ONE_BY_ONE if axis.holds(places) else 1.0)
+
+
+def _moved(work: Work) -> float:
+    """Numbers that a step reads from somewhere, or sets there."""
+    gathers = record_of(work.eqn).kind == "gather"
+    moved: Any = work.eqn.outvars[0] if gathers else work.eqn.invars[2]
+    return float(prod(moved.aval.shape) * work.times)
 
 
 def _taken_apart(var: Atom, native: int) -> float:
@@ -201,6 +225,9 @@ def _along_inner(work: Work, native: int) -> float:
         turned = work.eqn.params["axis"] == len(shape) - 1
         return work.operations / native * (TURNED if turned else INNER)
     minor = minor_dimension(shape, native, INTERLEAVED)
+    if work.eqn.primitive.name == "gather" and shape:
+        rows = minor in work.eqn.params["dimension_numbers"].offset_dims
+        return _moved(work) * (1.0 if rows else ONE_BY_ONE) / min(native, shape[minor])
     n = shape[minor] if shape else 1
     vectors = len(_widths(n, native)) if n else 1
     each, stored = INNER, 0.0

@@ -54,8 +54,8 @@ LARGE_PRODUCT = 30_000_000
 LONG = 5000
 #: seconds that LLVM takes for one: 80 us on a Xeon of 2023, 120 us on a Neoverse N1
 MAKING = 1e-4
-#: instructions of an equation in large bodies, at least
-LEAST = 3
+#: instructions of an equation in large bodies, at least, and of a product
+LEAST, LEAST_OF_PRODUCT = 3, 200
 #: lanes of a vector that is worth it
 FEWEST_LANES = 4
 
@@ -86,10 +86,9 @@ class Cpu(Target):
 
     def build(self, plan: Plan) -> Kernel:
         operands, results = plan.buffers
-        count = sum(1 for _ in equations(plan.loop.body.jaxpr))
         if _lies_across(plan):
             narrower = replace(plan, across=INTERLEAVED)
-            if count * LEAST > LONG:
+            if _at_least(plan) > LONG:
                 return self.build(narrower)
             try:
                 module, profile = build(replace(plan, longest=min(LONG, plan.longest)))
@@ -227,6 +226,13 @@ class Cpu(Target):
 
     def keeps_busy(self, eqn: Equation) -> bool:
         return keeps_busy(eqn)
+
+
+def _at_least(plan: Plan) -> int:
+    """Instructions that a kernel will have at least, before it is written."""
+    eqns = equations(plan.loop.body.jaxpr)
+    large = (record_of(eqn).kind == "product" for eqn in eqns)
+    return sum(LEAST_OF_PRODUCT if product else LEAST for product in large)
 
 
 def _lies_across(plan: Plan) -> bool:
