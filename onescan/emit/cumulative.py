@@ -44,6 +44,8 @@ def cumulative(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
     each = 3 * e.plan.inner_width if apart else 1
     # 16 bits are rounded after each operation: in the order of the elements
     lengthwise = is_lengthwise(e, x, [axis]) and x.dtype not in ty.HALVES
+    # and products of some factors may be too large where that of all before is not
+    lengthwise &= eqn.primitive.name != "cumprod" or not ty.is_float(x.dtype)
 
     def visit(index: tuple[Index, ...]) -> None:
         place = lambda k: (*index[:axis], k, *index[axis:])

@@ -22,7 +22,9 @@ from onescan.passes.in_place import in_place
 from onescan.passes.inside import inside
 from onescan.passes.invariants import invariants
 from onescan.passes.lanewise import lanewise
+from onescan.passes.lifted import lifted
 from onescan.passes.linear import linear
+from onescan.passes.masked import masked
 from onescan.passes.narrow import narrow
 from onescan.passes.orient import orient
 from onescan.passes.pairs import pairs
@@ -51,15 +53,21 @@ def _out(draws: Draws, sums: bool = False, batches: bool = True) -> tuple[Pass, 
 
 #: for a loop that becomes a kernel of a CPU
 PASSES = (
-    *(constants, simplify, partial_sums, inside, updates, accumulate, in_place),
+    *(constants, simplify, lifted),
+    *(partial_sums, inside, updates, accumulate, in_place, masked),
     *(ahead, hoist, sink),
     *(derive, simplify, spread, orient, few_bits, collapse),
 )
 #: for one of a CPU at last
-LAST_PASSES = (placed, partial(inside, passes=(placed, superwords)), superwords)
+LAST_PASSES = (
+    lifted,
+    placed,
+    partial(inside, passes=(placed, superwords)),
+    superwords,
+)
 #: for one that becomes a kernel of a device with more threads than it may have lanes
 WIDE_PASSES = (
-    *(constants, simplify, inside, updates, accumulate, in_place),
+    *(constants, simplify, inside, updates, accumulate, in_place, masked),
     *_out("all", True),
 )
 _accumulators = (simplify, partial(accumulate, reductions=True))

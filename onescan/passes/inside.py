@@ -3,7 +3,8 @@
 In goes a loop; out comes the same in which the bodies of the loops inside, at any depth
 and in branches as well, have been through other passes: by `in_place`, the gradient of
 a table that is filled by loops inside a loop adds a few elements to the table, and not
-a whole table of zeros with a few elements in it.
+a whole table of zeros with a few elements in it; so do updates that may not count, by
+`masked`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 from onescan import compat
 from onescan.loop import Loop
 from onescan.passes.in_place import in_place
+from onescan.passes.masked import masked
 from onescan.passes.split import (
     Pass,
     Split,
@@ -27,7 +29,7 @@ from onescan.passes.split import (
 )
 
 
-def inside(loop: Loop, passes: Sequence[Pass] = (in_place,)) -> Split | None:
+def inside(loop: Loop, passes: Sequence[Pass] = (in_place, masked)) -> Split | None:
     """Rewrite the bodies of the loops inside."""
     parts = parts_of(loop)
     eqns = tuple(_rewritten(eqn, passes) for eqn in parts.eqns)

@@ -24,6 +24,7 @@ from onescan import compat
 from onescan.loop import Atom, Aval, Loop
 from onescan.passes.products import product
 from onescan.passes.split import Parts, Values, slice_of, variables
+from onescan.passes.windows import is_small
 from onescan.passes.worth import (
     PER_RESULT,
     Draws,
@@ -33,6 +34,8 @@ from onescan.passes.worth import (
 )
 from onescan.primitives import record_of
 
+#: dimensions of what is convolved along one: a batch, features and rows
+ROWS_RANK = 3
 #: steps of a loop that does the work of all steps of another
 ROWS = 4
 
@@ -66,8 +69,11 @@ def leaves(
     A product on a CPU, whose kernels leave few draws to others, only if all steps share
     an operand, since one product is then made of them, and if it saves at least so many
     operations for each element of its result (`PER_RESULT`).  Others become a batch of
-    products, those that are no larger than `largest`.
+    products, those that are no larger than `largest`.  Convolutions of rows and small
+    ones stay: XLA took 20 times as long on a CPU for all steps as for one by one.
     """
+    if (draws == "few" or largest < inf) and _is_of_rows(eqn):
+        return False
     if record_of(eqn).kind != "product" or (draws != "few" and largest == inf):
         return is_heavy(eqn)
     given = variables(eqn.invars)
@@ -75,6 +81,14 @@ def leaves(
     if draws == "few":
         return shared and is_heavy(eqn, PER_RESULT if least is None else least)
     return is_heavy(eqn) and (shared or operations(eqn) < largest)
+
+
+def _is_of_rows(eqn: JaxprEqn) -> bool:
+    """Whether an equation is a convolution of rows, or one that is written out."""
+    if eqn.primitive.name != "conv_general_dilated":
+        return False
+    operand: Any = eqn.invars[0]
+    return operand.aval.ndim <= ROWS_RANK or is_small(eqn)
 
 
 def evaluate(

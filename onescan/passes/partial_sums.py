@@ -10,6 +10,7 @@ for it, which `accumulate` would have it do.  What lies between the sum and the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,10 +45,13 @@ DEPTH = 64
 
 @dataclass(frozen=True, eq=False)
 class Total:
-    """A carry that collects what an accumulator sums over lanes, for each of them."""
+    """Carries that collect what an accumulator sums over lanes, for each of them.
 
-    old: Var
-    new: Any
+    Of floats one is the sum, and another what its roundings took from it.
+    """
+
+    old: list[Var]
+    new: list[Any]
     eqns: list[JaxprEqn]
 
 
@@ -70,13 +74,17 @@ def partial_sums(loop: Loop) -> Split | None:
 
     def before(args: Values) -> Values:
         consts, carry, xs = parts.split(args)
-        zeros = (jnp.zeros(g.aval.shape, g.aval.dtype) for g in every)
+        held: list[Any] = [v.aval for t in totals for v in t.old]
+        zeros = (jnp.zeros(aval.shape, aval.dtype) for aval in held)
         return [*consts, *(carry[i] for i in kept), *zeros, *xs]
 
     def after(args: Values, results: Values) -> Values:
         consts, carry, _ = parts.split(args)
-        last, ys = len(kept), len(kept) + len(every)
-        sums = dict(zip(every, results[last:ys], strict=True))
+        last, sums = len(kept), {}
+        ys = last
+        for v, t in zip(every, totals, strict=True):
+            sums[v] = _end(results[ys : ys + len(t.old)])
+            ys += len(t.old)
         fixed = dict(zip(parts.consts, consts, strict=True))
         total = known.evaluator(fixed, {}, loop.length, sums)
         ends = dict(zip(kept, results[:last], strict=True))
@@ -142,16 +150,37 @@ def _is_exact(dtype: Any) -> bool:
 
 
 def _total(g: Any, where: JaxprEqn) -> Total:
-    """A carry that collects the values of another variable, in place of `where`."""
-    old, eqns = Var(g.aval), []
-    (new,) = expand(lambda total, g: [lax.add(total, g)], [old, g], where, eqns)
+    """Carries that collect the values of another variable, in place of `where`."""
+    exact, eqns = jnp.issubdtype(g.aval.dtype, np.integer), []
+    old = [Var(g.aval) for _ in range(1 if exact else 2)]
+    new = expand(_with_one_more, [g, *old], where, eqns)
     return Total(old, new, eqns)
+
+
+def _with_one_more(x: Any, total: Any, lost: Any = None) -> list[Any]:
+    """A total with one more number, and what is lost (T. J. Dekker, 1971).
+
+    Without it, the total of a lane would lose a part of each number that grows with
+    the steps, where the sum of all lanes is small and loses none.
+    """
+    new = lax.add(total, x)
+    if lost is None:
+        return [new]
+    return [new, lax.add(lost, lax.sub(x, lax.sub(new, total)))]
+
+
+def _end(total: Sequence[Any]) -> Any:
+    """A total with what it lost, unless that is infinite, or none of numbers."""
+    if len(total) == 1:
+        return total[0]
+    whole, lost = total
+    return jnp.where(jnp.isfinite(lost), whole + lost, whole)
 
 
 def _with(parts: Parts, totals: list[Total]) -> Parts:
     """A body with such carries behind its own."""
     return parts.replace(
-        carry=(*parts.carry, *(t.old for t in totals)),
-        new_carry=(*parts.new_carry, *(t.new for t in totals)),
+        carry=(*parts.carry, *(v for t in totals for v in t.old)),
+        new_carry=(*parts.new_carry, *(v for t in totals for v in t.new)),
         eqns=(*parts.eqns, *(eqn for t in totals for eqn in t.eqns)),
     )

@@ -69,6 +69,11 @@ def _inner(value: Any, rewritten: Callable[[ClosedJaxpr], ClosedJaxpr]) -> Any:
     return value
 
 
+def is_small(eqn: Any) -> bool:
+    """Whether an equation is a convolution or a pool that is written out."""
+    return _definition(eqn) is not None
+
+
 def _definition(eqn: Any) -> Callable[..., Any] | None:
     name = eqn.primitive.name
     if name == "conv_general_dilated":

@@ -110,3 +110,16 @@ def test_a_large_convolution_is_left() -> None:
 
     jax.jit(lambda c: onescan.scan(step, c, None, length=2)[0])(image(1, 16, 32, 32))
     assert "`conv_general_dilated` at" in str(onescan.report().rows[-1].reason)
+
+
+@pytest.mark.parametrize("size", [9, 40])
+def test_rows_are_convolved_in_their_steps(size: int) -> None:
+    """XLA takes 20 times as long for a batch of rows, on a CPU."""
+    k = jnp.linspace(0.0, 1.0, size)
+    f = lambda xs: onescan.scan(lambda c, x: (c, jnp.convolve(x, k, "same")), 0.0, xs)
+    onescan.clear_report()
+    jax.jit(f).lower(jnp.ones((30, 64)))
+    (row,) = onescan.report().rows
+    assert "hoist" not in row.passes
+    assert "sink" not in row.passes
+    assert row.engine == ("native" if size == 9 else "xla")
