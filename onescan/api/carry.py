@@ -93,6 +93,11 @@ def _shape_and_dtype(kind: Any) -> tuple[Any, Any]:
 
 
 def _fix(path: str, old: Any, new: Any, f: str) -> str:
+    if _is_number(old.dtype) != _is_number(new.dtype):
+        return (
+            "A random key stays a key: jax.random.key_data gives its numbers, and "
+            "jax.random.wrap_key_data takes them."
+        )
     if old.shape != new.shape:
         if _broadcasts(old, new):
             return f"Start from jnp.broadcast_to(init{path}, {new.shape})."

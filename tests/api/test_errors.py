@@ -225,14 +225,18 @@ class TestCarry:
         )
 
     def test_keys_have_no_cast(self):
-        def f(key, x):
-            return jax.random.key_data(key)[0], None
+        def numbers(key, x):
+            return jax.random.key_data(key), None
 
-        error = error_of_both(f, jax.random.key(0), length=2)
-        assert str(error).endswith(
-            "carry goes in as key<fry>[] and comes out as uint32[]. "
-            "The carry keeps its type from step to step."
-        )
+        def keys(numbers, x):
+            return jax.random.wrap_key_data(numbers), None
+
+        key = jax.random.key(0)
+        for f, init in ((numbers, key), (keys, jax.random.key_data(key))):
+            assert str(error_of_both(f, init, length=2)).endswith(
+                "A random key stays a key: jax.random.key_data gives its numbers, "
+                "and jax.random.wrap_key_data takes them."
+            )
 
     def test_every_leaf_is_named(self):
         def f(c, x):
