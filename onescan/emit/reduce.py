@@ -67,9 +67,9 @@ KINDS: dict[str, tuple[Combine, Callable[[Any], float | int]]] = {
 }
 
 
-#: a vector is folded so many times for what counts as an operation: short sums of a
-#: few rows are faster side by side, those of layers are a third of a kernel's code
-FOLDED = 2
+#: a vector is folded so many times for what counts as an operation, unless there are
+#: few rows: short sums are faster side by side, those of layers a third of a kernel
+FOLDED, FEW_ROWS = 2, 48
 #: operations that join the positions of a vector, for each number but the first that a
 #: fold holds
 JOINED = 12
@@ -116,7 +116,8 @@ def reduction(e: Emitter, eqn: Equation, operands: list[Array]) -> list[Array]:
 
     vector = None if lengthwise else -1
     width = e.plan.inner_width if lengthwise else 1
-    pulled, joins = max(prod(sizes) // width, 1), width.bit_length() // FOLDED
+    pulled = max(prod(sizes) // width, 1)
+    joins = width.bit_length() // FOLDED if prod(target.shape) > FEW_ROWS else 0
     cost = max(x.cost, 1) * pulled + joins + JOINED * (len(fold.combines) - 1)
     e.nest_in_groups(target.shape, target.lanes, visit, vector, cost=cost)
     return [target]

@@ -161,8 +161,9 @@ def _lane_cost(
             cost += moves * prod(var.aval.shape)
     carry = loop.body.jaxpr.invars[loop.num_consts :][: loop.num_carry]
     for var in filter(axis.holds, carry):  # turned before the first step, and back
-        if prod(var.aval.shape[axis.parts[-1][var][0] + 1 :]) > INTERLEAVED:
-            cost += 2 * TRANSPOSE * prod(var.aval.shape) / max(1, loop.about)
+        aval: Any = var.aval
+        if prod(aval.shape[axis.parts[-1][var][0] + 1 :]) > INTERLEAVED:
+            cost += 2 * TRANSPOSE * prod(aval.shape) / max(1, loop.about)
     return cost
 
 
