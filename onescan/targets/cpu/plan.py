@@ -159,11 +159,6 @@ def _lane_cost(
             elif beside > INTERLEAVED:
                 moves = TRANSPOSE
             cost += moves * prod(var.aval.shape)
-    carry = loop.body.jaxpr.invars[loop.num_consts :][: loop.num_carry]
-    for var in filter(axis.holds, carry):  # turned before the first step, and back
-        aval: Any = var.aval
-        if prod(aval.shape[axis.parts[-1][var][0] + 1 :]) > INTERLEAVED:
-            cost += 2 * TRANSPOSE * prod(aval.shape) / max(1, loop.about)
     return cost
 
 

@@ -48,20 +48,6 @@ def test_a_block_whose_step_is_little_work_fits_the_cache(
     assert lane.extent == lanes
 
 
-@pytest.mark.parametrize(("steps", "turned"), [(30, False), (30_000, True)])
-def test_few_steps_do_not_turn_a_carry(steps: int, turned: bool) -> None:
-    """Turned before the first of 30 steps and back, it took twice as long as XLA."""
-
-    def step(c: Any, _: Any) -> Any:
-        grid, row = c
-        return (grid * 0.9 + row, jnp.tanh(row) + row.sum()), None
-
-    carry = jnp.zeros((2048, 64)), jnp.zeros(64)
-    loop = loop_in(lambda c: lax.scan(step, c, None, length=steps), carry)
-    plan = choose(loop, Machine(64, 2, l1=48 << 10))
-    assert (plan.vector is not None) == turned
-
-
 def test_a_step_of_no_work_and_no_carry() -> None:
     """Found by random loops: how often nothing fits the cache is no number."""
     copied, _ = loop_of(lambda c, x: (c, x), (), jnp.zeros((3, 64)), raw=True)
