@@ -168,12 +168,11 @@ def _along(work: Work, axis: Merged) -> float:
     Rows of a table that are read or set at places are vectors themselves; numbers at as
     many places as a vector has are read or set one by one.
     """
-    if record_of(work.eqn).kind not in ("gather", "update"):
+    at_places = record_of(work.eqn).kind in ("gather", "update")
+    if not at_places or work.eqn.primitive.name == "dynamic_update_slice":
         return work.operations
-    places, moved = work.eqn.invars[1], _moved(work)
-    if work.eqn.primitive.name == "dynamic_update_slice":
-        return work.operations
-    return moved * (ONE_BY_ONE if axis.holds(places) else 1.0)
+    one_by_one = axis.holds(work.eqn.invars[1])
+    return _moved(work) * (ONE_BY_ONE if one_by_one else 1.0)
 
 
 def _moved(work: Work) -> float:

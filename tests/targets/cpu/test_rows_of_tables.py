@@ -76,3 +76,15 @@ def test_numbers_of_a_table() -> None:
     assert_engines_agree(looked_up, table, PLACES, ulps=4)
     plan = choose(loop_in(looked_up, table, PLACES), Machine(64, cores=2))
     assert plan.vector is not None
+
+
+def test_a_single_number_has_no_places() -> None:
+    """Found by reading: its update has two operands, and no third to count."""
+
+    def step(c: Any, x: Any) -> Any:
+        one, row = c
+        return (lax.dynamic_update_slice(one, one + x, ()), row * 0.5 + x), None
+
+    init = jnp.float32(1), jnp.ones(16)
+    run = lambda xs: lax.scan(step, init, xs)[0]
+    assert_engines_agree(run, jnp.arange(3.0), ulps=1)
